@@ -1,0 +1,1 @@
+"""May this happen? Pure judgement, used by both sides of the wire."""

@@ -1,0 +1,1 @@
+"""Arithmetic, cryptography, accounting and messages: values in, values out, no I/O."""

@@ -1,0 +1,131 @@
+"""The identity directory of a party: its keys, certificate, CA and pinned officer, read and written in one place.
+
+This is the one module below the siblings that touches the disk and builds TLS contexts, so that the
+rule "a key that others can read is refused" is written once (ADR 0005). It opens no connection.
+
+    identity.key   Ed25519 PKCS#8 PEM, 0600      signs envelopes and authenticates TLS
+    identity.pem   its certificate (chain)       issued by the federation's CA
+    sealing.key    96 raw bytes, 0600            share servers only
+    ca.pem         the federation's CA           the only CA we accept
+    federation.json  {"federation","party","role","officer_key"}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from privacy.canonical import Frozen
+from privacy.errors import ConfigurationError
+from privacy.identity import SealingKey, SigningKey
+from privacy.ids import HexKey, Name, PartyName
+from privacy.roster import Role
+
+
+class FederationPin(Frozen):
+    """What was pinned at enrolment: which federation, who we are in it, and whose signature rules it."""
+
+    federation: Name
+    party: PartyName
+    role: Role
+    officer_key: HexKey
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A party's loaded keys and pins."""
+
+    directory: Path
+    pin: FederationPin
+    signing: SigningKey
+    sealing: SealingKey | None = field(repr=False)
+
+    @property
+    def client_context(self) -> ssl.SSLContext:
+        """TLS 1.3 client context: our certificate, the federation's CA and nobody else's."""
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(self.directory / "ca.pem"))
+        return self._with_certificate(context)
+
+    @property
+    def server_context(self) -> ssl.SSLContext:
+        """TLS 1.3 server context. A certificate is verified if shown; the web layer denies who shows none."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.directory / "ca.pem"))
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return self._with_certificate(context)
+
+    def _with_certificate(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self.directory / "identity.pem", self.directory / "identity.key")
+        return context
+
+
+def load_identity(directory: Path) -> Identity:
+    """Read an identity directory.
+
+    Raises:
+        ConfigurationError: a file is missing, malformed, or a key is readable by others.
+    """
+    try:
+        pin = FederationPin.model_validate(json.loads(read_file(directory / "federation.json")))
+    except (ValueError, ValidationError) as error:
+        raise ConfigurationError(
+            f"{directory / 'federation.json'}: expected the pin written at enrolment"
+        ) from error
+    signing = SigningKey.from_pem(read_secret(directory / "identity.key"))
+    sealing = (
+        SealingKey.from_bytes(read_secret(directory / "sealing.key")) if pin.role == "share_server" else None
+    )
+    for name in ("identity.pem", "ca.pem"):
+        read_file(directory / name)
+    return Identity(directory, pin, signing, sealing)
+
+
+def read_file(path: Path) -> bytes:
+    """Read a public file.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: cannot be read ({error.strerror}); is this party enrolled?"
+        ) from error
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a private key file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or group or world can.
+    """
+    raw = read_file(path)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise ConfigurationError(
+            f"{path}: expected mode 0600 or tighter, got {mode:04o}; run: chmod 600 {path}"
+        )
+    return raw
+
+
+def write_secret(path: Path, raw: bytes) -> None:
+    """Create a private key file with mode 0600; never overwrites.
+
+    Raises:
+        ConfigurationError: it exists already.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise ConfigurationError(f"{path}: a key exists already; move it away to enrol anew") from error
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())

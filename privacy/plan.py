@@ -1,0 +1,205 @@
+"""The frozen terms of a job and of each of its rounds. Everything signed is bound to them.
+
+A researcher signs a ``JobSpec``. The aggregator derives one ``RoundPlan`` a round; its digest is the
+*context* that every message, mask and share of the round carries. Change one field and no signature
+or mask fits any more.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from privacy.canonical import Frozen, Real, digest_of
+from privacy.ids import Context, Digest, HexDigest, HexKey, JobName, Name, ServerName, SiloId, SiloName
+from privacy.schema import DataSchema
+
+PROTOCOL: Literal["sealsum/1"] = "sealsum/1"
+PositiveReal = Annotated[Real, Field(gt=0)]
+Fraction = Annotated[Real, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class TensorSpec(Frozen):
+    """One named tensor of a model; C order, float32."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")]
+    shape: tuple[Count, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+class ModelTerms(Frozen):
+    """Which model a job trains: an adapter that the silo already has, never code."""
+
+    adapter: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_.:A-Z]{0,127}$")]
+    """``logistic``, ``mlp``, or ``package.module:Class`` named in the silo's own configuration."""
+    inputs: Count
+    hidden: tuple[Count, ...] = ()
+    layout: tuple[TensorSpec, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Length d of the flat model vector."""
+        return sum(tensor.size for tensor in self.layout)
+
+    @cached_property
+    def architecture(self) -> Digest:
+        """Digest that policies allow-list: adapter, sizes and layout, not the weights."""
+        return digest_of("sealsum/architecture/v1", self)
+
+
+class DpTerms(Frozen):
+    """Local DP-SGD at each silo (Abadi et al. 2016). All of it is public and the same for every silo.
+
+    A step draws each record with probability ``sample_rate`` (Poisson), clips each record's gradient
+    to ``clip_l2``, adds N(0, (noise_multiplier · clip_l2)²) to the sum and divides by ``normaliser``,
+    a public constant: dividing by the silo's own record count would reveal it.
+    """
+
+    model: Literal["local"] = "local"
+    unit: Literal["patient", "record"]
+    adjacency: Literal["add_remove"] = "add_remove"
+    sampling: Literal["poisson"] = "poisson"
+    sample_rate: Fraction
+    noise_multiplier: PositiveReal
+    clip_l2: PositiveReal
+    normaliser: PositiveReal
+    delta: Annotated[Real, Field(gt=0, lt=1)]
+
+
+class TrainingTerms(Frozen):
+    """What a silo does in a round and what the server does with the mean."""
+
+    algorithm: Literal["fedavg"] = "fedavg"
+    local_steps: Count
+    learning_rate: PositiveReal
+    server_learning_rate: PositiveReal
+    weights: Literal["uniform", "examples"] = "uniform"
+    """``uniform`` reveals nothing; ``examples`` opens the federation's total record count, so a DP job refuses it."""
+    weight_cap: Count = 1
+    """ŵ = min(records, weight_cap) / weight_cap when weights are ``examples``."""
+
+
+class VectorTerms(Frozen):
+    """How an update of d float coordinates and one weight becomes ring elements of Z_2^32."""
+
+    coordinate_bound: PositiveReal
+    """Largest |ŵ·Δ| of a coordinate; a value beyond it is refused at the silo, never clipped."""
+    scale_bits: Annotated[int, Field(ge=1, le=30)]
+    """Fixed-point scale S = 2^scale_bits."""
+    ring_bits: Literal[32] = 32
+
+
+class JobSpec(Frozen):
+    """One training request, as its researcher signed it."""
+
+    job: JobName
+    federation: Name
+    charter: HexDigest
+    purpose: Annotated[str, Field(min_length=1, max_length=500)]
+    dataset: Name
+    """Name under which silos have registered their data; never a path."""
+    data: DataSchema
+    model: ModelTerms
+    initial_model: HexDigest
+    training: TrainingTerms
+    dp: DpTerms | None
+    rounds: Count
+    scheme: Literal["additive"] = "additive"
+    vector: VectorTerms
+    min_silos: Annotated[int, Field(ge=2)]
+    round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
+    """Seconds a silo has from the offer to its last byte."""
+
+    @cached_property
+    def digest(self) -> Digest:
+        """What each plan of the job is bound to."""
+        return digest_of("sealsum/job/v1", self)
+
+    @model_validator(mode="after")
+    def _model_reads_what_the_schema_gives(self) -> Self:
+        if self.model.inputs != self.data.width:
+            raise ValueError(
+                f"model.inputs: expected {self.data.width} (the width of data), got {self.model.inputs}"
+            )
+        return self
+
+
+class CohortMember(Frozen):
+    """A silo invited to a round, with the key it must sign with."""
+
+    silo: SiloName
+    verify_key: HexKey
+
+
+class ServerSlot(Frozen):
+    """A share server of a round. Slot 0 holds vector shares; the others hold sealed seeds."""
+
+    server: ServerName
+    verify_key: HexKey
+
+
+class RoundPlan(Frozen):
+    """One plan, one cohort, one sum."""
+
+    protocol: Literal["sealsum/1"] = PROTOCOL
+    session: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+    """16 random bytes, so that no two plans share a context even if all else repeats."""
+    federation: Name
+    charter: HexDigest
+    roster_epoch: Count
+    policy: HexDigest
+    job: JobName
+    job_digest: HexDigest
+    round: Count
+    rounds: Count
+    scheme: Literal["additive"]
+    architecture: HexDigest
+    model: HexDigest
+    """Digest of the model every silo must start from; each hashes the bytes it received itself."""
+    parameters: Count
+    cohort: Annotated[tuple[CohortMember, ...], Field(min_length=2, max_length=1000)]
+    servers: Annotated[tuple[ServerSlot, ...], Field(min_length=2, max_length=16)]
+    training: TrainingTerms
+    dp: DpTerms | None
+    vector: VectorTerms
+    min_survivors: Annotated[int, Field(ge=2)]
+    deadline_s: Annotated[int, Field(ge=1, le=86400)]
+
+    @model_validator(mode="after")
+    def _parties_are_sorted_and_distinct(self) -> Self:
+        silos = [member.silo for member in self.cohort]
+        servers = [slot.server for slot in self.servers]
+        if silos != sorted(set(silos)):
+            raise ValueError("cohort: expected distinct silos, sorted")
+        if len({member.verify_key for member in self.cohort}) != len(silos):
+            raise ValueError("cohort: expected distinct keys")
+        if len(set(servers)) != len(servers):
+            raise ValueError("servers: expected distinct servers")
+        if not 1 <= self.round <= self.rounds:
+            raise ValueError(f"round: expected 1 to {self.rounds}, got {self.round}")
+        return self
+
+    @cached_property
+    def context(self) -> Context:
+        """ctx = SHA-256("sealsum/ctx/v1" ‖ 0x00 ‖ canonical plan)."""
+        return Context(digest_of("sealsum/ctx/v1", self))
+
+    @property
+    def silos(self) -> tuple[SiloId, ...]:
+        """Ids of the invited silos, sorted."""
+        return tuple(member.silo for member in self.cohort)
+
+    @property
+    def vector_length(self) -> int:
+        """d weighted coordinates and, last, the weight itself."""
+        return self.parameters + 1

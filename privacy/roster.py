@@ -1,0 +1,95 @@
+"""The charter: who is in a federation, with which keys, under which threat model.
+
+An officer of the federation signs it; every party pins the officer's key at enrolment and believes
+no server about who else there is. Issue 5 widens the one officer to m of n.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from privacy.canonical import Frozen, digest_of
+from privacy.errors import NotAllowed
+from privacy.ids import Digest, HexDigest, HexKey, Name, PartyId, PartyName, ServerId, SiloId
+
+Role = Literal["silo", "aggregator", "share_server", "researcher"]
+Text = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Member(Frozen):
+    """One enrolled party and its pinned keys."""
+
+    id: PartyName
+    role: Role
+    legal_entity: Text
+    """The institution that answers for it; minimum cohorts count these, not processes."""
+    operator: Text
+    """Who runs the machine; share servers must differ here."""
+    verify_key: HexKey
+    sealing_key: Annotated[str, Field(max_length=2432)] = ""
+    """Hex of ML-KEM-768 ‖ X25519 public keys; share servers only."""
+    url: Annotated[str, Field(max_length=300)] = ""
+    """Where the others dial; servers only, always https."""
+
+    @model_validator(mode="after")
+    def _servers_are_reachable_and_sealable(self) -> Self:
+        if self.role in ("aggregator", "share_server") and not self.url.startswith("https://"):
+            raise ValueError(f"member {self.id}: expected an https:// url, got {self.url!r}")
+        if (self.role == "share_server") != bool(self.sealing_key):
+            raise ValueError(f"member {self.id}: a sealing key belongs to share servers, and to each of them")
+        return self
+
+
+class Charter(Frozen):
+    """Roster + policy of a federation at one epoch; a later epoch replaces an earlier one."""
+
+    federation: Name
+    epoch: Annotated[int, Field(ge=1)]
+    members: tuple[Member, ...]
+    policy: HexDigest
+    """Digest of the threat model below."""
+    policy_text: Annotated[str, Field(max_length=65536)]
+    """The threat model as its authors wrote it (YAML), so that every party reads the same words."""
+
+    @model_validator(mode="after")
+    def _members_are_distinct(self) -> Self:
+        ids = [member.id for member in self.members]
+        keys = [member.verify_key for member in self.members]
+        if len(set(ids)) != len(ids) or len(set(keys)) != len(keys):
+            raise ValueError("members: expected distinct ids and distinct keys")
+        if sorted(ids) != ids:
+            raise ValueError("members: expected them sorted by id")
+        return self
+
+    @cached_property
+    def digest(self) -> Digest:
+        """What jobs and plans are bound to."""
+        return digest_of("sealsum/charter/v1", self)
+
+    def member(self, party: PartyId) -> Member:
+        """The member of that name.
+
+        Raises:
+            NotAllowed: nobody of that name is enrolled.
+        """
+        for member in self.members:
+            if member.id == party:
+                return member
+        raise NotAllowed(f"party {party!r}: it is not in the roster (epoch {self.epoch})")
+
+    def with_role(self, role: Role) -> tuple[Member, ...]:
+        """All members of one role, sorted by id."""
+        return tuple(member for member in self.members if member.role == role)
+
+    @property
+    def silos(self) -> tuple[SiloId, ...]:
+        """Ids of the enrolled silos, sorted."""
+        return tuple(SiloId(member.id) for member in self.with_role("silo"))
+
+    @property
+    def share_servers(self) -> tuple[ServerId, ...]:
+        """Ids of the share servers, sorted; the first holds the vector shares."""
+        return tuple(ServerId(member.id) for member in self.with_role("share_server"))

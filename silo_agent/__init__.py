@@ -1,0 +1,1 @@
+"""The agent an institution installs: it holds the data, the keys and the privacy budget."""
