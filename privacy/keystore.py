@@ -1,4 +1,4 @@
-"""The identity directory of a party: its keys, certificate, CA and pinned officer, read and written in one place.
+"""A party's identity directory: its keys, certificate, CA and pinned officer, read and written in one place.
 
 This is the one module below the siblings that touches the disk and builds TLS contexts, so that the
 rule "a key that others can read is refused" is written once (ADR 0005). It opens no connection.

@@ -84,7 +84,7 @@ class TrainingTerms(Frozen):
     learning_rate: PositiveReal
     server_learning_rate: PositiveReal
     weights: Literal["uniform", "examples"] = "uniform"
-    """``uniform`` reveals nothing; ``examples`` opens the federation's total record count, so a DP job refuses it."""
+    """``uniform`` reveals nothing; ``examples`` opens the total record count, so a DP job refuses it."""
     weight_cap: Count = 1
     """ŵ = min(records, weight_cap) / weight_cap when weights are ``examples``."""
 

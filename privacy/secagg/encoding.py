@@ -30,8 +30,8 @@ def assert_fits(terms: VectorTerms, contributors: int) -> None:
     worst = contributors * (max(terms.coordinate_bound, 1.0) * 2.0**terms.scale_bits + 1.0)
     if worst >= _HALF_RING:
         raise Unprocessable(
-            f"vector: {contributors} silos × bound {terms.coordinate_bound:g} × 2^{terms.scale_bits} reaches 2^31; "
-            "lower scale_bits or coordinate_bound"
+            f"vector: {contributors} silos × bound {terms.coordinate_bound:g} × 2^{terms.scale_bits} reaches "
+            "2^31; lower scale_bits or coordinate_bound"
         )
 
 

@@ -1,0 +1,49 @@
+# make demo    set up, then train one model across four hospitals and prove it
+# make test    set up, then format, lint, types, import contracts and the fast tests
+# make setup   set up alone
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo setup test check test-slow aggregator-venv clean
+
+demo: setup
+	$(BIN)/sealsum demo $(DEMO_ARGS)
+
+setup: $(STAMP)
+
+# torch comes first, alone and pinned: resolved by pip as a dependency it would bring a CUDA build of several GB.
+$(STAMP): constraints.txt pyproject.toml auditor/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "sealsum needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "this Python has no venv module; on Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[demo,dev]' -e auditor
+	touch $@
+
+test: setup check
+	$(BIN)/pytest -m 'not slow and not e2e' -n 2 tests
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-slow: setup aggregator-venv
+	$(BIN)/pytest -m 'slow or e2e' tests
+
+# The servers' own environment: no torch in it, which the end-to-end tests rely on and check.
+aggregator-venv: .venv-aggregator/.installed
+
+.venv-aggregator/.installed: constraints.txt pyproject.toml
+	$(PYTHON) -m venv .venv-aggregator
+	.venv-aggregator/bin/pip install --quiet -c constraints.txt -e '.[aggregator]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-aggregator sealsum-demo
