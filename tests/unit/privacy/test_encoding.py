@@ -1,0 +1,81 @@
+"""The ring holds every honest sum, and refuses to repair a dishonest number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from privacy.errors import Unprocessable
+from privacy.plan import VectorTerms
+from privacy.secagg.encoding import UpdateOutOfRange, assert_fits, decode, encode, encode_weight
+from privacy.secagg.keystream import Dither
+
+TERMS = VectorTerms(coordinate_bound=4.0, scale_bits=20)
+
+
+def dithered(
+    values: NDArray[np.float32], weight: float = 1.0, terms: VectorTerms = TERMS
+) -> NDArray[np.uint32]:
+    return encode(values, weight, terms, Dither().at(0, len(values)))
+
+
+@given(st.lists(st.floats(-4, 4, width=32), min_size=1, max_size=64), st.floats(0.01, 1))
+def test_a_value_comes_back_within_one_step_of_the_scale(values: list[float], weight: float) -> None:
+    vector = np.array(values, dtype=np.float32)
+    error = decode(dithered(vector, weight), TERMS) - vector.astype(np.float64) * weight
+    assert np.all(np.abs(error) <= 2.0**-20)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_none_is_refused(bad: float) -> None:
+    with pytest.raises(UpdateOutOfRange, match="expected finite values"):
+        dithered(np.array([0.0, bad], dtype=np.float32))
+
+
+def test_a_coordinate_beyond_the_bound_is_refused_not_clipped() -> None:
+    with pytest.raises(UpdateOutOfRange, match="beyond coordinate_bound 4"):
+        dithered(np.array([4.001], dtype=np.float32))
+
+
+@pytest.mark.parametrize("weight", [0.0, -0.5, 1.5, float("nan")])
+def test_a_weight_outside_zero_to_one_is_refused(weight: float) -> None:
+    with pytest.raises(UpdateOutOfRange, match="weight in"):
+        encode_weight(weight, TERMS)
+    with pytest.raises(UpdateOutOfRange, match="weight in"):
+        dithered(np.zeros(1, dtype=np.float32), weight)
+
+
+def test_the_most_silos_that_fit_do_not_overflow_at_the_bound_and_one_more_is_refused() -> None:
+    terms = VectorTerms(coordinate_bound=4.0, scale_bits=24)
+    most = 31
+    assert_fits(terms, most)
+    top = np.full(8, 4.0, dtype=np.float32)
+    for sign in (1.0, -1.0):
+        total = np.zeros(8, dtype=np.uint32)
+        for _ in range(most):
+            total += encode((sign * top).astype(np.float32), 1.0, terms, Dither().at(0, 8))
+        assert np.all(np.abs(decode(total, terms) - sign * 4.0 * most) < 1e-4)
+    with pytest.raises(Unprocessable, match="reaches 2\\^31"):
+        assert_fits(terms, most + 1)
+
+
+def test_rounding_has_no_bias() -> None:
+    # Mean error of 2^20 dithered copies of one value: sd of the mean is about 0.5/2^10 steps ≈ 5e-4.
+    value = np.full(1 << 20, 0.300_000_07, dtype=np.float32)
+    error_in_steps = (decode(dithered(value), TERMS) - value.astype(np.float64)).mean() * 2.0**20
+    assert abs(error_in_steps) < 0.01
+
+
+def test_dither_does_not_vanish_where_float32_would_lose_it() -> None:
+    terms = VectorTerms(coordinate_bound=4.0, scale_bits=26)
+    value = np.full(1 << 16, 3.999_999_8, dtype=np.float32)
+    error_in_steps = (decode(dithered(value, 0.6, terms), terms) - value.astype(np.float64) * 0.6) * 2.0**26
+    assert len(np.unique(np.round(error_in_steps, 3))) == 2
+    assert abs(error_in_steps.mean()) < 0.02
+
+
+def test_the_weight_of_a_uniform_job_is_exact() -> None:
+    assert decode(encode_weight(1.0, TERMS), TERMS)[0] == 1.0
