@@ -84,8 +84,8 @@ def test_a_body_over_its_cap_is_refused() -> None:
 
 
 def test_an_unknown_field_in_a_body_is_refused_without_echoing_what_came() -> None:
-    class Extended(Refusal):
-        model_config = {"extra": "allow"}
+    class Extended(Refusal, extra="allow"):
+        """A sender of a later version, or one that smuggles."""
 
     extended = Extended.model_validate({**REFUSAL.model_dump(), "secret": "s3cr3t"})
     with pytest.raises(MalformedMessage, match="secret: Extra inputs are not permitted") as caught:
