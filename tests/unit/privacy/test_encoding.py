@@ -71,8 +71,8 @@ def test_rounding_has_no_bias() -> None:
 
 def test_dither_does_not_vanish_where_float32_would_lose_it() -> None:
     terms = VectorTerms(coordinate_bound=4.0, scale_bits=26)
-    value = np.full(1 << 16, 3.7, dtype=np.float32)
-    error_in_steps = (decode(dithered(value, 0.61, terms), terms) - value.astype(np.float64) * 0.61) * 2.0**26
+    value = np.full(1 << 16, 3.141_592_74, dtype=np.float32)
+    error_in_steps = (decode(dithered(value, 1 / 7, terms), terms) - value.astype(np.float64) / 7) * 2.0**26
     assert len(np.unique(np.round(error_in_steps, 3))) == 2
     assert abs(error_in_steps.mean()) < 0.02
 
