@@ -1,0 +1,161 @@
+"""Every refusal leaves as problem+json (RFC 9457) with a request id; whose mistake it was decides the status."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from policies.findings import PolicyRefusal
+from privacy.errors import PeerFault, SealsumError
+
+_log = logging.getLogger("sealsum.web")
+_HIDDEN = "something failed on our side; the operator finds it in the log under this request id"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A request that was turned away, in words fit for an audit log."""
+
+    request_id: str
+    party: str
+    """Who asked, or "" where no certificate said so."""
+    method: str
+    path: str
+    status: int
+    kind: str
+    detail: str
+
+
+OnRefused = Callable[[Refused], None]
+
+
+def install_problems(app: FastAPI, on_refused: OnRefused | None = None) -> None:
+    """Give ``app`` request ids and problem documents; tell ``on_refused`` of every 4xx."""
+
+    async def refusal(request: Request, error: Exception) -> Response:
+        status, kind, title, extra = _describe(error)
+        detail = str(error) if status < 500 else _HIDDEN
+        if status >= 500:
+            _log.error("request_failed", extra=_fields(request, status, kind), exc_info=error)
+        else:
+            _log.warning("request_refused", extra=_fields(request, status, kind))
+            if on_refused is not None:
+                on_refused(_refused(request, status, kind, detail))
+        return problem(status, kind, title, detail, request_id_of(request), extra)
+
+    async def http_refusal(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        detail = str(error.detail) if isinstance(error, HTTPException) else _HIDDEN
+        return problem(status, "http", detail, detail, request_id_of(request))
+
+    async def bad_request(request: Request, error: Exception) -> Response:
+        # Only where and why: what came may hold a secret, so it is not echoed.
+        faults = error.errors() if isinstance(error, RequestValidationError) else []
+        words = "; ".join(f"{'.'.join(str(step) for step in f['loc'])}: {f['msg']}" for f in faults)
+        return problem(400, "malformed-message", "malformed request", words, request_id_of(request))
+
+    app.add_exception_handler(SealsumError, refusal)
+    app.add_exception_handler(HTTPException, http_refusal)
+    app.add_exception_handler(RequestValidationError, bad_request)
+    app.add_exception_handler(Exception, refusal)
+    app.add_middleware(RequestIds)
+
+
+def problem(
+    status: int, kind: str, title: str, detail: str, request_id: str, extra: dict[str, Any] | None = None
+) -> Response:
+    """One problem document as a response."""
+    body = {
+        "type": f"urn:sealsum:{kind}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "request_id": request_id,
+        **(extra or {}),
+    }
+    return Response(json.dumps(body), status, media_type="application/problem+json")
+
+
+class RequestIds:
+    """ASGI middleware: each request gets an id of our own making, answered in ``x-request-id``."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Name the request, then pass it on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = os.urandom(8).hex()
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        await self._app(scope, receive, send_named)
+
+
+def request_id_of(request: Request) -> str:
+    """The id that the middleware gave this request."""
+    return str(request.scope.get("state", {}).get("request_id", ""))
+
+
+def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
+    """Status, kind, title and extra members: a peer's mistake is 4xx, ours is 500."""
+    if isinstance(error, PolicyRefusal):
+        findings = [
+            {
+                "rule": finding.rule,
+                "sentence": finding.sentence,
+                "expected": finding.expected,
+                "got": finding.got,
+                "remedy": finding.remedy,
+            }
+            for finding in error.findings
+        ]
+        return 422, "policy-refusal", "refused by the threat model", {"findings": findings}
+    if isinstance(error, PeerFault):
+        return error.status, error.kind, error.kind.replace("-", " "), {}
+    return 500, "internal", "internal error", {}
+
+
+def _refused(request: Request, status: int, kind: str, detail: str) -> Refused:
+    return Refused(
+        request_id_of(request),
+        _party_of(request),
+        request.method,
+        request.url.path,
+        status,
+        kind,
+        detail,
+    )
+
+
+def _party_of(request: Request) -> str:
+    member = request.scope.get("state", {}).get("member")
+    return "" if member is None else str(member.id)
+
+
+def _fields(request: Request, status: int, kind: str) -> dict[str, Any]:
+    return {
+        "request_id": request_id_of(request),
+        "party": _party_of(request),
+        "method": request.method,
+        "path": request.url.path,
+        "status": status,
+        "kind": kind,
+    }
