@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ from sealsum.demo.results import DemoResult, Scores
 
 INK, QUIET, RULE = "#1b2733", "#5d6b78", "#d8dee4"
 LOCAL, FEDERATED, POOLED, CAP = "#8a97a3", "#0b6e99", "#c77d0a", "#b3261e"
-_STYLE = {
+_STYLE: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 10,
@@ -63,9 +64,11 @@ def write_png(result: DemoResult, path: Path) -> None:
     """Both pictures in one image, as the README shows it."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(9.4, 6.6), layout="constrained", facecolor="white")
-        above, below = figure.subfigures(2, 1, height_ratios=[3.7, 2.9], hspace=0.06)
+        grid = figure.add_gridspec(2, 1, height_ratios=[3.7, 2.9], hspace=0.06)
+        above, below = figure.add_subfigure(grid[0]), figure.add_subfigure(grid[1])
+        target = result.mechanism.target_epsilon
         above.suptitle(
-            f"Four hospitals, one model: ε ≤ {result.mechanism.target_epsilon:g} per patient, only sums opened",
+            f"Four hospitals, one model: ε ≤ {target:g} per patient, only sums opened",
             x=0.015,
             ha="left",
             fontsize=13,
@@ -168,9 +171,10 @@ def _draw_budget(axes: Axes, result: DemoResult, index: int) -> None:
     axes.step(at, left, where="post", color=FEDERATED, linewidth=1.8)
     axes.axhline(cap, color=CAP, linestyle=(0, (5, 3)), linewidth=1.1)
     axes.set_title(silo.title, loc="left", fontsize=10)
+    lifetime = result.caps.lifetime
     axes.annotate(
-        f"ε {silo.epsilon:.2f} spent\nlifetime left {result.caps.lifetime - silo.epsilon:.2f} of {result.caps.lifetime:g}",
-        (0.97, 0.9),
+        f"ε {silo.epsilon:.2f} spent\nlifetime left {lifetime - silo.epsilon:.2f} of {lifetime:g}",
+        (0.97, 0.82),
         xycoords="axes fraction",
         ha="right",
         va="top",
@@ -178,7 +182,7 @@ def _draw_budget(axes: Axes, result: DemoResult, index: int) -> None:
         color=QUIET,
     )
     axes.set_ylim(0, cap * 1.12)
-    axes.set_xlim(0, max(1, result.rounds))
+    axes.set_xlim(0, max(1, result.rounds) * 1.04)
     axes.set_xlabel("round")
     axes.tick_params(length=0)
     if index == 0:

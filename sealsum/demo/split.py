@@ -5,7 +5,6 @@ The held-out rows stay with the demo, the only party that has all four public fi
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,8 +32,7 @@ def split_patients(hospital: Hospital, table: Table, seed: int) -> Split:
     held_out: set[int] = set()
     for sick in (False, True):
         stratum = [index for index, row in enumerate(table.rows) if table.sick(row) is sick]
-        # Rounded up, so that even Switzerland's eight healthy patients leave three to score against.
-        drawn = generator.permutation(len(stratum))[: math.ceil(len(stratum) * HELD_OUT)]
+        drawn = generator.permutation(len(stratum))[: round(len(stratum) * HELD_OUT)]
         held_out.update(stratum[position] for position in drawn)
     training = tuple(row for index, row in enumerate(table.rows) if index not in held_out)
     scored = tuple(row for index, row in enumerate(table.rows) if index in held_out)

@@ -9,8 +9,8 @@ from sealsum import __version__
 from sealsum.demo.results import DemoResult, Verdict, largest, middle
 
 NOTE = (
-    "AUC was computed by the demo itself on public data, outside the federation: it alone has all four files. "
-    "A real federation charges such figures to the budget or withholds them."
+    "AUC was computed by the demo itself on public data, outside the federation: it alone has all four "
+    "files. A real federation charges such figures to the budget or withholds them."
 )
 
 
