@@ -1,0 +1,125 @@
+"""Read a hospital's CSV under a job's public schema; a cell that does not fit is refused, never guessed.
+
+Errors name row and column, not what the cell holds: they end in logs.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError
+from privacy.schema import CategoricalFeature, DataSchema, Feature, NumericFeature
+from silo_agent.data.records import Records
+
+
+def read_csv_table(path: Path, schema: DataSchema, unit: Literal["patient", "record"]) -> Records:
+    """Read a UTF-8 CSV with a header; columns that the schema does not name are ignored.
+
+    Raises:
+        ConfigurationError: the file cannot be read, a column is missing or doubled, a row has another
+            number of cells, a number is none, a category is unknown, a label or patient id is missing,
+            or (unit ``patient``) a patient has more than one record.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, strict=True)
+            return _read(rows, path, schema, unit)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: expected CSV in UTF-8 ({type(error).__name__})") from error
+
+
+def _read(
+    rows: Iterator[list[str]], path: Path, schema: DataSchema, unit: Literal["patient", "record"]
+) -> Records:
+    header = [name.strip() for name in next(rows, [])]
+    column_of = _columns(header, path, schema)
+    features: list[NDArray[np.float64]] = []
+    labels: list[float] = []
+    patients: list[str] = []
+    seen: set[str] = set()
+    for number, cells in enumerate(rows, start=2):
+        if not cells:
+            continue
+        where = f"{path}: row {number}"
+        if len(cells) != len(header):
+            raise ConfigurationError(f"{where}: expected {len(header)} cells, got {len(cells)}")
+        patient = cells[column_of[schema.patient_id]].strip()
+        if not patient:
+            raise ConfigurationError(
+                f"{where}, column {schema.patient_id}: expected a patient id, got nothing"
+            )
+        if unit == "patient" and patient in seen:
+            raise ConfigurationError(
+                f"{where}, column {schema.patient_id}: this patient has a record above; this "
+                "release protects one record a patient, so join a patient's records into one row"
+            )
+        seen.add(patient)
+        patients.append(patient)
+        label = _number(cells[column_of[schema.label.column]], f"{where}, column {schema.label.column}")
+        labels.append(float(label > schema.label.threshold))
+        features.append(_vector(cells, column_of, schema, where))
+    matrix = np.array(features, dtype=np.float32).reshape(len(features), schema.width)
+    return Records(matrix, np.array(labels, dtype=np.float32), tuple(patients))
+
+
+def _columns(header: Sequence[str], path: Path, schema: DataSchema) -> dict[str, int]:
+    wanted = [*(feature.column for feature in schema.features), schema.label.column, schema.patient_id]
+    for column in wanted:
+        if header.count(column) != 1:
+            raise ConfigurationError(
+                f"{path}: expected one column {column!r} in the header, got {header.count(column)}"
+            )
+    return {column: header.index(column) for column in wanted}
+
+
+def _vector(
+    cells: Sequence[str], column_of: dict[str, int], schema: DataSchema, where: str
+) -> NDArray[np.float64]:
+    coordinates: list[float] = []
+    for feature in schema.features:
+        cell = cells[column_of[feature.column]].strip()
+        coordinates.extend(_coordinates(feature, cell, f"{where}, column {feature.column}"))
+    vector = np.array(coordinates, dtype=np.float64)
+    if schema.record_norm is not None:
+        norm = float(np.linalg.norm(vector))
+        if norm > schema.record_norm:
+            vector *= schema.record_norm / norm
+    return vector
+
+
+def _coordinates(feature: Feature, cell: str, where: str) -> list[float]:
+    missing = cell in feature.missing
+    indicator = [float(missing)] if feature.indicator else []
+    if isinstance(feature, CategoricalFeature):
+        if not missing and cell not in feature.categories:
+            raise ConfigurationError(
+                f"{where}: its category is none of the job's: {', '.join(feature.categories)}"
+            )
+        return [float(cell == category) for category in feature.categories] + indicator
+    value = feature.impute if missing else _number(cell, where)
+    return [_scaled(feature, value), *indicator]
+
+
+def _scaled(feature: NumericFeature, value: float) -> float:
+    """[low, high] → [−1, 1] linearly; outside values count as the nearer end."""
+    inside = min(max(value, feature.low), feature.high)
+    return 2.0 * (inside - feature.low) / (feature.high - feature.low) - 1.0
+
+
+def _number(cell: str, where: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: expected a number") from error
+    if not math.isfinite(value):
+        raise ConfigurationError(f"{where}: expected a finite number")
+    return value

@@ -1,0 +1,138 @@
+"""Build a torch module from a job's public terms, and move flat vectors in and out of it."""
+
+from __future__ import annotations
+
+import importlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from policies.findings import Finding, PolicyRefusal
+from privacy.errors import ConfigurationError
+from privacy.plan import ModelTerms, TensorSpec
+from privacy.update import flatten, split_tensors
+from silo_agent.models.layouts import model_terms
+
+
+@runtime_checkable
+class ModelAdapter(Protocol):
+    """What a silo must have to train a kind of model."""
+
+    def layout(self, terms: ModelTerms) -> tuple[TensorSpec, ...]:
+        """The tensors that ``build`` will have, in order."""
+        ...
+
+    def build(self, terms: ModelTerms) -> nn.Module:
+        """A module from float32[n, inputs] to one logit a record."""
+        ...
+
+
+class FeedForward:
+    """``logistic`` (no hidden layer) and ``mlp`` (tanh between layers)."""
+
+    def layout(self, terms: ModelTerms) -> tuple[TensorSpec, ...]:
+        return model_terms(terms.adapter, terms.inputs, terms.hidden).layout
+
+    def build(self, terms: ModelTerms) -> nn.Module:
+        sizes = [terms.inputs, *terms.hidden, 1]
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for number, (width_in, width_out) in enumerate(pairwise(sizes), start=1):
+            if number > 1:
+                layers[f"tanh{number - 1}"] = nn.Tanh()
+            layers[f"layer{number}"] = nn.Linear(width_in, width_out)
+        return nn.Sequential(layers)
+
+
+ADAPTERS: dict[str, ModelAdapter] = {"logistic": FeedForward(), "mlp": FeedForward()}
+
+
+def find_adapter(name: str, own: Mapping[str, str]) -> ModelAdapter:
+    """The adapter that a job names, from the catalogue or from the silo's own settings.
+
+    Args:
+        own: name → ``package.module:Class``, as ``silo.yaml`` lists them.
+
+    Raises:
+        PolicyRefusal: the silo has none of that name. ConfigurationError: its own does not load.
+    """
+    if name in ADAPTERS:
+        return ADAPTERS[name]
+    if name not in own:
+        raise PolicyRefusal(
+            "model",
+            [
+                Finding(
+                    rule="model.adapter",
+                    sentence="The silo has no such model adapter, and takes no code from a job.",
+                    expected=f"one of {', '.join(sorted([*ADAPTERS, *own]))}",
+                    got=name,
+                    remedy="train a model the silo has, or have its owner install and list the adapter",
+                )
+            ],
+        )
+    module_name, _, class_name = own[name].partition(":")
+    try:
+        adapter = getattr(importlib.import_module(module_name), class_name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ConfigurationError(
+            f"model_adapters.{name}: {own[name]} does not load ({type(error).__name__})"
+        ) from error
+    if not isinstance(adapter, ModelAdapter):
+        raise ConfigurationError(f"model_adapters.{name}: {own[name]} has no layout and build methods")
+    return adapter
+
+
+def build_model(adapter: ModelAdapter, terms: ModelTerms, vector: NDArray[np.float32]) -> nn.Module:
+    """Build the model and fill it with ``vector``, float32[d].
+
+    Raises:
+        PolicyRefusal: the job's layout is not the adapter's, so the digest that the threat model
+            allowed would not describe what is trained.
+    """
+    module = adapter.build(terms)
+    built = tuple(
+        TensorSpec(name=name, shape=tuple(tensor.shape)) for name, tensor in module.named_parameters()
+    )
+    if not terms.layout == adapter.layout(terms) == built:
+        raise PolicyRefusal(
+            "model",
+            [
+                Finding(
+                    rule="model.layout",
+                    sentence="The job describes other tensors than the silo's adapter builds.",
+                    expected=_spelt(adapter.layout(terms)),
+                    got=_spelt(terms.layout),
+                    remedy="build the job's model terms with the same release of Sealsum",
+                )
+            ],
+        )
+    tensors = split_tensors(terms, vector)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(torch.from_numpy(tensors[name].copy()))
+    return module
+
+
+def export_vector(terms: ModelTerms, module: nn.Module) -> NDArray[np.float32]:
+    """The module's parameters as one flat vector, float32[d]."""
+    return flatten(terms, {name: parameter.detach().numpy() for name, parameter in module.named_parameters()})
+
+
+def predict_scores(
+    adapter: ModelAdapter, terms: ModelTerms, vector: NDArray[np.float32], features: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Logits of a model on float32[n, inputs]: float32[n]."""
+    module = build_model(adapter, terms, vector)
+    with torch.no_grad():
+        scores: NDArray[np.float32] = module(torch.from_numpy(features)).squeeze(-1).numpy()
+    return scores
+
+
+def _spelt(layout: tuple[TensorSpec, ...]) -> str:
+    return ", ".join(f"{spec.name}{list(spec.shape)}" for spec in layout)

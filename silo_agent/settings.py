@@ -1,0 +1,131 @@
+"""``silo.yaml``: what the hospital decides for itself — data, purposes, budgets, its own threat model.
+
+Nothing that a coordinator or a researcher sends can change a value read here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+
+from privacy.canonical import Frozen, Real
+from privacy.errors import ConfigurationError
+from privacy.ids import Name
+from silo_agent.ledger.spending import EpsilonCaps
+
+_MAX_SETTINGS_BYTES = 1 << 20
+
+Sentence = Annotated[str, Field(min_length=1, max_length=500)]
+ClassPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Budget(Frozen):
+    """The most that jobs may cost a dataset's patients. Without one, the silo's threat model sets it."""
+
+    epsilon: EpsilonCaps
+    delta_max: Annotated[Real, Field(gt=0, lt=1)]
+
+    @model_validator(mode="after")
+    def _caps_are_nested(self) -> Self:
+        if not self.epsilon.round <= self.epsilon.job <= self.epsilon.lifetime:
+            raise ValueError("expected epsilon.round <= epsilon.job <= epsilon.lifetime")
+        return self
+
+
+class DatasetSettings(Frozen):
+    """One dataset that jobs may name, and the purposes it may serve."""
+
+    adapter: Literal["csv"] = "csv"
+    path: Path
+    patient_id: Annotated[str, Field(min_length=1, max_length=100)] = "patient_id"
+    """The column that tells patients apart; a job that names another would protect another unit: refused."""
+    purpose: Annotated[tuple[Sentence, ...], Field(min_length=1)]
+    """Purposes, word for word, that a job may state; purpose limitation (GDPR Art. 5(1)(b))."""
+    legal_basis: Annotated[str, Field(max_length=500)] = ""
+    """For the records; logged with each round."""
+    budget: Budget | None = None
+
+    @field_validator("purpose", mode="before")
+    @classmethod
+    def _one_purpose_is_a_list_of_one(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+
+class SiloSettings(Frozen):
+    """A silo's whole configuration. Relative paths are relative to the file."""
+
+    state_dir: Path
+    aggregator_url: Annotated[str, StringConstraints(pattern=r"^https://")]
+    """Where the first charter is fetched; from then on the charter says where everybody is."""
+    threat_model: Annotated[str, Field(min_length=1, max_length=1000)]
+    """A shipped profile's name, or the path of a file: the silo's own, beside the federation's."""
+    datasets: Annotated[dict[Name, DatasetSettings], Field(min_length=1)]
+    model_adapters: dict[Name, ClassPath] = Field(default_factory=dict)
+    """Further model adapters, as ``name: package.module:Class``; only the silo names code."""
+    proxy: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+def read_settings(path: Path) -> SiloSettings:
+    """Read ``silo.yaml``.
+
+    Raises:
+        ConfigurationError: it cannot be read; or every field that is wrong, missing or unknown.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_SETTINGS_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
+    if len(raw) > _MAX_SETTINGS_BYTES:
+        raise ConfigurationError(f"{path}: expected at most {_MAX_SETTINGS_BYTES} bytes")
+    try:
+        document = yaml.load(raw, _SettingsLoader)  # noqa: S506 - a SafeLoader that also refuses duplicates
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: expected YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path}: expected a mapping of settings, got {type(document).__name__}")
+    try:
+        settings = SiloSettings.model_validate(document)
+    except ValidationError as error:
+        raise ConfigurationError(f"{path}:\n" + "\n".join(_faults(error))) from error
+    return _with_absolute_paths(settings, path.resolve().parent)
+
+
+class _SettingsLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice: the second would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _faults(error: ValidationError) -> list[str]:
+    lines = []
+    for fault in error.errors(include_url=False):
+        field = ".".join(str(step) for step in fault["loc"]) or "settings"
+        got = "nothing" if fault["type"] == "missing" else repr(fault["input"])[:100]
+        lines.append(f"  {field}: {fault['msg']}; got {got}")
+    return lines
+
+
+def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:
+    """Anchor every path, so that the agent's working directory does not matter."""
+    datasets = {
+        name: dataset.model_copy(update={"path": base / dataset.path})
+        for name, dataset in settings.datasets.items()
+    }
+    names_a_file = settings.threat_model.endswith((".yaml", ".yml")) or "/" in settings.threat_model
+    return settings.model_copy(
+        update={
+            "state_dir": base / settings.state_dir,
+            "datasets": datasets,
+            "threat_model": str(base / settings.threat_model) if names_a_file else settings.threat_model,
+        }
+    )
