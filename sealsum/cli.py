@@ -6,28 +6,17 @@ framework is installed and help answers at once. Knows no command's work.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
 from privacy.errors import SealsumError
 from sealsum import __version__
+from sealsum.lazy_group import Lazy, LazyGroup
 
 INTERRUPTED = 130
 CONFIGURATION = 78
-
-
-@dataclass(frozen=True)
-class Lazy:
-    """Where a command lives, what help says of it unloaded, and which commands are put under it here."""
-
-    target: str
-    """``module:attribute``."""
-    summary: str
-    attached: Mapping[str, str] = field(default_factory=dict)
 
 
 COMMANDS: dict[str, Lazy] = {
@@ -66,22 +55,13 @@ EXTRAS: dict[str, str] = {
 """Optional distribution → the extra that installs it."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are loaded by name, as click's documentation describes for large tools."""
+class Root(LazyGroup):
+    """All commands; where any of them fails on purpose, the message and exit code of its kind."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        lazy = COMMANDS.get(cmd_name)
-        return None if lazy is None else _command(lazy)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Help from the literal summaries: listing commands loads none."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.summary) for name, lazy in COMMANDS.items()])
+    table: ClassVar[Mapping[str, Lazy]] = COMMANDS
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command asked for."""
         try:
             return super().invoke(ctx)
         except SealsumError as error:
@@ -102,28 +82,10 @@ def _end(ctx: click.Context, message: str, exit_code: int) -> NoReturn:
     ctx.exit(exit_code)
 
 
-def _command(lazy: Lazy) -> click.Command:
-    command = _load(lazy.target)
-    if lazy.attached:
-        if not isinstance(command, click.Group):
-            raise TypeError(f"{lazy.target}: expected a click group, got {type(command).__name__}")
-        for name, target in lazy.attached.items():
-            command.add_command(_load(target), name)
-    return command
-
-
-def _load(target: str) -> click.Command:
-    module, _, attribute = target.partition(":")
-    command = getattr(importlib.import_module(module), attribute)
-    if not isinstance(command, click.Command):
-        raise TypeError(f"{target}: expected a click command, got {type(command).__name__}")
-    return command
-
-
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sealsum")
 def cli() -> None:
-    """Federated learning between institutions: train under your own budget, open only the sum."""
+    """Federated learning between institutions: only the sum is opened, under budgets that silos own."""
 
 
 def main() -> None:

@@ -1,0 +1,126 @@
+"""Closing enrolment: from the register to a signed charter, if the federation's policy allows this roster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import ValidationError
+
+from aggregator.enrolment.authority import Authority
+from aggregator.enrolment.register import RegisteredParty
+from policies.findings import Finding, PolicyRefusal
+from policies.schema import ThreatModel
+from privacy.errors import ConfigurationError
+from privacy.roster import Charter, Member
+from privacy.wire.charter import sign_charter
+
+
+def seal_charter(authority: Authority, drop_pending: bool) -> Charter:
+    """Sign the enrolled parties as the next epoch's charter and put it in force, after these checks:
+
+    (1) no invitation is outstanding, unless the officer drops them; (2) the roster is one that the
+    policy can be kept with; (3) the epoch follows the one in force, whose signature still holds.
+
+    Raises:
+        ConfigurationError: (1), or a member no charter can hold. PolicyRefusal: (2), with all findings.
+        SignatureRejected: (3).
+    """
+    parties = authority.register.parties()
+    pending = [party.party for party in parties if party.enrolled_at is None]
+    # (1)
+    if pending and not drop_pending:
+        raise ConfigurationError(
+            f"pending invitations: {', '.join(pending)}; wait for them, or add --drop-pending to void them"
+        )
+    # (2)
+    policy = authority.policy()
+    members = _members(parties)
+    findings = list(roster_findings(policy.model, members))
+    if findings:
+        raise PolicyRefusal("charter", findings)
+    # (3)
+    in_force = authority.charter()
+    charter = Charter(
+        federation=authority.federation,
+        epoch=1 if in_force is None else in_force.epoch + 1,
+        members=members,
+        policy=policy.digest,
+        policy_text=policy.text,
+    )
+    authority.store_charter(sign_charter(charter, authority.officer()))
+    authority.register.drop_pending()
+    return charter
+
+
+def roster_findings(policy: ThreatModel, members: Sequence[Member]) -> Iterator[Finding]:
+    """Why this roster can never run a round under this policy; empty if it can."""
+    by_role = {
+        role: [member for member in members if member.role == role]
+        for role in ("silo", "aggregator", "share_server", "researcher")
+    }
+    servers, silos = by_role["share_server"], by_role["silo"]
+    assumed, minimum = policy.spec.assume.share_servers, policy.spec.limits.min_silos_open
+    if len(by_role["aggregator"]) != 1:
+        yield Finding(
+            "roster.aggregator",
+            "A federation has one aggregator.",
+            "1 party with role aggregator",
+            str(len(by_role["aggregator"])),
+            "invite and enrol the aggregator",
+        )
+    if not by_role["researcher"]:
+        yield Finding(
+            "roster.researcher",
+            "Without a researcher nobody may sign a job.",
+            "at least 1 party with role researcher",
+            "0",
+            "invite and enrol a researcher",
+        )
+    if len(servers) != assumed.count:
+        yield Finding(
+            "roster.share_servers",
+            "The policy's collusion bound is stated for a number of share servers.",
+            f"{assumed.count} share servers (assume.share_servers.count)",
+            str(len(servers)),
+            "enrol that many, or change the policy",
+        )
+    if assumed.distinct_operators and len({server.operator for server in servers}) != len(servers):
+        yield Finding(
+            "roster.operators",
+            "Two share servers of one operator are one: together they open each update.",
+            "a different operator for each share server",
+            ", ".join(f"{server.id}: {server.operator}" for server in servers),
+            "let another institution run one of them",
+        )
+    entities = (
+        {silo.legal_entity for silo in silos}
+        if policy.spec.assume.silos.distinct_legal_entities
+        else {silo.id for silo in silos}
+    )
+    if len(entities) < minimum:
+        yield Finding(
+            "roster.silos",
+            "Too few institutions for the smallest sum that may be opened.",
+            f"at least {minimum} (limits.min_silos_open)",
+            str(len(entities)),
+            "enrol more silos of other institutions",
+        )
+
+
+def _members(parties: Sequence[RegisteredParty]) -> tuple[Member, ...]:
+    try:
+        return tuple(
+            Member(
+                id=party.party,
+                role=party.role,
+                legal_entity=party.legal_entity,
+                operator=party.operator,
+                verify_key=party.verify_key,
+                sealing_key=party.sealing_key,
+                url=party.url,
+            )
+            for party in parties
+            if party.verify_key is not None
+        )
+    except ValidationError as error:
+        raise ConfigurationError(f"register: {error.errors(include_url=False)[0]['msg']}") from error

@@ -1,0 +1,107 @@
+"""The registrar's one decision: does this request hold an unused invitation and the key it asks to certify?
+
+Knows no HTTP. The party's private key is never here; only a request signed by it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from aggregator.enrolment.certificates import CertificateAuthority, Subject, chain_pem, requested_key
+from aggregator.enrolment.messages import EnrolAnswer, EnrolRequest
+from aggregator.enrolment.register import Register, RegisteredParty
+from privacy.canonical import sha256_hex
+from privacy.errors import NotAllowed, SignatureRejected, Unprocessable
+from privacy.identity import sealing_public_key
+from privacy.ids import Digest
+
+WRONG_SECRETS_MAX = 5
+"""After so many wrong secrets an invitation is void. 256-bit secrets are not guessed in any number of
+tries; the count makes an attack visible to the officer, at the price of a new invitation."""
+LEAF_LIFE = timedelta(days=90)
+_NOBODYS_SECRET = Digest("0" * 64)
+"""Compared with where there is no such party, so that the answer takes as long; no secret hashes to it."""
+
+
+@dataclass(frozen=True)
+class Registrar:
+    """Issues certificates to invited parties of one federation."""
+
+    federation: str
+    authority: CertificateAuthority
+    register: Register
+    leaf_life: timedelta = LEAF_LIFE
+
+    def enrol(self, request: EnrolRequest, now: datetime) -> EnrolAnswer:
+        """Issue a certificate, after these steps, in this order:
+
+        (1) the secret is that of this party's invitation, compared in constant time; an unknown party and
+        a wrong secret get the same answer; (2) the invitation is not void, used or expired; (3) the
+        request proves possession of an Ed25519 key; (4) a sealing key comes with share servers, and only
+        with them; (5) the invitation is used up, atomically and on disk; (6) only then is a certificate
+        made, for names that the registrar chose.
+
+        Raises:
+            SignatureRejected: (1), (3). NotAllowed: (2), (5). Unprocessable: (3), (4). Conflict: (5).
+        """
+        invited = self._authenticated(request)  # (1)
+        _still_open(invited, now)  # (2)
+        public_key = requested_key(request.csr)  # (3)
+        _sealing_key_fits(invited, request.sealing_key)  # (4)
+        self.register.use_up(  # (5)
+            invited.party,
+            invited.secret_digest,
+            public_key.public_bytes_raw().hex(),
+            request.sealing_key,
+            now.isoformat(timespec="seconds"),
+        )
+        subject = Subject(self.federation, invited.party, hosts_of(invited.url))
+        leaf = self.authority.issue(subject, public_key, now, self.leaf_life)  # (6)
+        return EnrolAnswer(chain=chain_pem([leaf, self.authority.certificate]))
+
+    def _authenticated(self, request: EnrolRequest) -> RegisteredParty:
+        invited = self.register.find(request.party)
+        expected = invited.secret_digest if invited is not None else _NOBODYS_SECRET
+        matches = hmac.compare_digest(secret_digest(request.secret), expected)
+        if invited is None or not matches:
+            if invited is not None:
+                self.register.count_wrong_secret(invited.party)
+            raise SignatureRejected(
+                f"invitation: there is none for party {request.party} with this secret; check the token file"
+            )
+        return invited
+
+
+def secret_digest(secret: str) -> Digest:
+    """What the register keeps of an invitation's secret."""
+    return sha256_hex(b"sealsum/invitation/v1\x00" + bytes.fromhex(secret))
+
+
+def hosts_of(url: str) -> tuple[str, ...]:
+    """The host others dial, for a server's certificate; none for a party without a url."""
+    host = urlsplit(url).hostname
+    return () if host is None else (host,)
+
+
+def _still_open(invited: RegisteredParty, now: datetime) -> None:
+    faults: Sequence[tuple[bool, str]] = (
+        (invited.wrong_secrets >= WRONG_SECRETS_MAX, "it is void after too many wrong secrets"),
+        (invited.enrolled_at is not None, "it is used already"),
+        (now >= datetime.fromisoformat(invited.expires_at), f"it expired at {invited.expires_at}"),
+    )
+    for holds, words in faults:
+        if holds:
+            raise NotAllowed(f"invitation of {invited.party}: {words}; ask the officer for a new one")
+
+
+def _sealing_key_fits(invited: RegisteredParty, sealing_key: str) -> None:
+    if (invited.role == "share_server") != bool(sealing_key):
+        raise Unprocessable(
+            f"sealing_key: expected one from share servers only, and {invited.party} is a {invited.role}"
+        )
+    if sealing_key:
+        sealing_public_key(sealing_key)

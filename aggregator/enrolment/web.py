@@ -1,0 +1,78 @@
+"""The registrar over HTTPS: one call to enrol, one to read the sealed charter. Knows no rule of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import FastAPI, Request, Response
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from aggregator.enrolment.authority import Authority
+from aggregator.enrolment.messages import CHARTER_PATH, ENROL_PATH, MAX_ENROL_BYTES, EnrolRequest
+from aggregator.enrolment.registrar import Registrar
+from aggregator.web_errors import Refused, install_problems
+from privacy.canonical import canonical_bytes
+from privacy.errors import MalformedMessage, NotFound, TooLarge
+
+LOG: Final = logging.getLogger("sealsum.registrar")
+
+
+def registrar_app(authority: Authority, registrar: Registrar, clock: Callable[[], datetime]) -> FastAPI:
+    """The registrar's two routes; everything else is 404."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+
+    @app.post(ENROL_PATH, status_code=HTTPStatus.CREATED)
+    async def enrol(request: Request) -> Response:
+        wanted = _parse_request(await _body(request, MAX_ENROL_BYTES))
+        answer = await run_in_threadpool(registrar.enrol, wanted, clock())
+        LOG.info("enrolled", extra={"party": wanted.party})
+        return _json(canonical_bytes(answer), HTTPStatus.CREATED)
+
+    @app.get(CHARTER_PATH)
+    async def charter() -> Response:
+        # Open to everybody: the charter is public within its signature, and a party has no roster before it.
+        envelope = await run_in_threadpool(authority.charter_envelope)
+        if envelope is None:
+            raise NotFound("charter: it is not sealed yet; ask the federation's officer")
+        return _json(canonical_bytes(envelope), HTTPStatus.OK)
+
+    install_problems(app, _log_refusal)
+    return app
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """The body, counted while it arrives.
+
+    Raises:
+        TooLarge: more than ``limit`` bytes.
+    """
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > limit:
+            raise TooLarge(f"body: expected at most {limit} bytes")
+    return bytes(received)
+
+
+def _parse_request(raw: bytes) -> EnrolRequest:
+    try:
+        return EnrolRequest.model_validate_json(raw)
+    except ValidationError as error:
+        # Without the input: it holds the secret.
+        fault = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        field = ".".join(str(step) for step in fault["loc"])
+        raise MalformedMessage(f"enrolment {field}: {fault['msg']}") from None
+
+
+def _log_refusal(refused: Refused) -> None:
+    """For the officer: who was turned away, and why. No secret is in the words."""
+    LOG.warning("enrolment_refused", extra={"request_id": refused.request_id, "reason": refused.detail})
+
+
+def _json(raw: bytes, status: HTTPStatus) -> Response:
+    return Response(raw, status_code=status, media_type="application/json")

@@ -1,0 +1,162 @@
+"""``sealsum federation``: the officer's commands, from founding a federation to sealing its charter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import ClassVar, get_args
+
+import click
+
+from aggregator.enrolment.authority import Authority, found_authority, load_authority, write_atomically
+from aggregator.enrolment.chartering import seal_charter
+from aggregator.enrolment.invitations import Guest, invite
+from privacy.canonical import canonical_bytes
+from privacy.errors import ConfigurationError
+from privacy.keystore import write_secret
+from privacy.roster import Role
+from sealsum.lazy_group import Lazy, LazyGroup
+from sealsum.option_types import Duration
+from sealsum.policy_commands import read_policy
+
+_DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
+
+
+class FederationGroup(LazyGroup):
+    """``serve`` needs the aggregator extra; founding, inviting and sealing do not."""
+
+    table: ClassVar[Mapping[str, Lazy]] = {
+        "serve": Lazy("sealsum.registrar_command:serve", "Run the registrar while parties enrol.")
+    }
+
+
+@click.command(cls=FederationGroup)
+def federation() -> None:
+    """Found a federation, invite its parties, enrol them, seal its charter."""
+
+
+@federation.command()
+@_DIRECTORY
+@click.option(
+    "--name", required=True, help="Name of the federation: lower-case letters, digits, '.', '_', '-'."
+)
+@click.option("--policy", required=True, metavar="NAME|FILE", help="Its threat model: a profile or a file.")
+@_JSON
+def init(directory: Path, name: str, policy: str, as_json: bool) -> None:
+    """Make the authority's directory: CA, officer's key, policy. Keep it off the network."""
+    authority = found_authority(directory, name, read_policy(policy), datetime.now(UTC))
+    _print_authority(authority, as_json)
+
+
+@federation.command("invite")
+@_DIRECTORY
+@click.option("--party", required=True, help="Name of the party.")
+@click.option("--role", required=True, type=click.Choice(get_args(Role)))
+@click.option("--legal-entity", required=True, help="The institution that answers for it.")
+@click.option("--operator", required=True, help="Who runs the machine.")
+@click.option("--url", default="", help="https:// address others will dial: servers only.")
+@click.option("--registrar-url", required=True, help="https://host:port of 'sealsum federation serve'.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Token file to write."
+)
+@click.option(
+    "--ttl", type=Duration(), default="24h", show_default=True, help="How long the token is good for."
+)
+@click.option("--replace", is_flag=True, help="Void this party's earlier invitation or enrolment.")
+@_JSON
+def invite_party(
+    directory: Path,
+    party: str,
+    role: Role,
+    legal_entity: str,
+    operator: str,
+    url: str,
+    registrar_url: str,
+    out: Path,
+    ttl: timedelta,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Write a one-time token for one party; hand it over on a channel you trust."""
+    if out.exists():
+        raise ConfigurationError(f"{out}: exists already; a token is written once")
+    guest = Guest(party, role, legal_entity, operator, url)
+    invitation = invite(load_authority(directory), guest, registrar_url, datetime.now(UTC), ttl, replace)
+    write_secret(out, canonical_bytes(invitation))
+    if as_json:
+        click.echo(
+            json.dumps(
+                {"party": party, "role": role, "token_file": str(out), "expires_at": invitation.expires_at}
+            )
+        )
+    else:
+        click.echo(f"{out}: invites {party} as {role}, once, until {invitation.expires_at}")
+
+
+@federation.command()
+@_DIRECTORY
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the charter envelope here."
+)
+@click.option("--drop-pending", is_flag=True, help="Void invitations that were not used.")
+@_JSON
+def seal(directory: Path, out: Path | None, drop_pending: bool, as_json: bool) -> None:
+    """Close enrolment: sign the roster and the policy as the next epoch's charter."""
+    authority = load_authority(directory)
+    charter = seal_charter(authority, drop_pending)
+    envelope = authority.charter_envelope()
+    if out is not None and envelope is not None:
+        write_atomically(out, canonical_bytes(envelope))
+    report = {"federation": charter.federation, "epoch": charter.epoch, "charter": charter.digest}
+    if as_json:
+        click.echo(json.dumps({**report, "members": [member.id for member in charter.members]}))
+    else:
+        click.echo(f"charter of {charter.federation}, epoch {charter.epoch}: {len(charter.members)} members")
+        click.echo(f"digest {charter.digest}")
+
+
+@federation.command()
+@_DIRECTORY
+@_JSON
+def show(directory: Path, as_json: bool) -> None:
+    """Show the federation: its policy, its parties and its charter. No secret is printed."""
+    _print_authority(load_authority(directory), as_json)
+
+
+def _print_authority(authority: Authority, as_json: bool) -> None:
+    policy, charter = authority.policy(), authority.charter()
+    parties = authority.register.parties()
+    report = {
+        "federation": authority.federation,
+        "officer_key": authority.card.officer_key,
+        "policy": {"name": policy.model.metadata.name, "digest": policy.digest},
+        "charter": None if charter is None else {"epoch": charter.epoch, "digest": charter.digest},
+        "parties": [
+            {
+                "party": party.party,
+                "role": party.role,
+                "legal_entity": party.legal_entity,
+                "operator": party.operator,
+                "url": party.url,
+                "state": "invited" if party.enrolled_at is None else "enrolled",
+                "verify_key": party.verify_key,
+                "expires_at": party.expires_at,
+            }
+            for party in parties
+        ],
+    }
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    click.echo(f"federation   {authority.federation}")
+    click.echo(f"officer key  {authority.card.officer_key}")
+    click.echo(f"policy       {policy.model.metadata.name} ({policy.digest})")
+    click.echo(
+        f"charter      {'not sealed' if charter is None else f'epoch {charter.epoch} ({charter.digest})'}"
+    )
+    for party in parties:
+        state = "invited until " + party.expires_at if party.enrolled_at is None else "enrolled"
+        click.echo(f"  {party.party}  {party.role}  {party.legal_entity} / {party.operator}  {state}")
