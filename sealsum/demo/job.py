@@ -34,6 +34,9 @@ NORMALISER = 75.0
 HIDDEN = (29,)
 INITIAL_SPREAD = 0.5
 MIN_SILOS = 3
+COORDINATE_BOUND = 16.0
+"""Room for a job of one round, whose steps are long; four silos at this scale fill half the ring."""
+SCALE_BITS = 24
 _REFERENCE_STEPS = 40
 _LARGEST_LEARNING_RATE = 8.0
 
@@ -111,7 +114,7 @@ class DemoTerms:
             training=self.training,
             dp=self.dp,
             rounds=self.rounds,
-            vector=VectorTerms(coordinate_bound=4.0, scale_bits=24),
+            vector=VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=SCALE_BITS),
             min_silos=MIN_SILOS,
         )
 

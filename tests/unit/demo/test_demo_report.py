@@ -1,0 +1,90 @@
+"""What a person and a machine read at the end says what happened, and runs nothing."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+from sealsum.demo.report import render_report
+from sealsum.demo.results import RefusalRow, Verdict
+from sealsum.demo.summary import summarise, table_of
+from tests.unit.demo.example import example_result
+
+ACCEPTED = Verdict(0, ("1 ✓ canonical ZIP",))
+REJECTED = Verdict(5, ("1 ✗ manifest.json",))
+
+
+class Tags(HTMLParser):
+    """Counts tags and collects everything a browser would fetch or run."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.outward: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href") and not (value or "").startswith("#"):
+                self.outward.append(value or "")
+            if name.startswith("on"):
+                self.outward.append(name)
+
+
+def page(verdict: Verdict | None, **changes: object) -> str:
+    refusals = (RefusalRow(3, "hungary", "budget.job", "The job's cap would be passed."),) if changes else ()
+    return render_report(example_result(refusals=refusals), verdict).decode()
+
+
+def test_the_page_is_self_contained_and_runs_no_script() -> None:
+    tags = Tags(page(ACCEPTED))
+    assert "script" not in tags.seen
+    assert tags.outward == []
+    assert tags.seen.count("svg") == 2
+    assert "default-src 'none'" in page(ACCEPTED)
+
+
+def test_the_verdict_is_the_verifiers_own() -> None:
+    assert "✓ verified" in page(ACCEPTED)
+    assert "✗ not verified" in page(REJECTED)
+    assert "cannot vouch for the pack" in page(None)
+    assert "✓ verified" not in page(REJECTED) + page(None)
+
+
+def test_text_from_elsewhere_is_escaped() -> None:
+    assert "&lt;b&gt;" in page(ACCEPTED)
+    assert "<b>" not in page(ACCEPTED)
+
+
+def test_refusals_are_listed_with_rule_and_reason() -> None:
+    text = page(ACCEPTED, refusals=True)
+    assert "budget.job" in text
+    assert "would be passed" in text
+
+
+def test_the_same_result_gives_the_same_bytes() -> None:
+    assert page(ACCEPTED) == page(ACCEPTED)
+
+
+def test_the_summary_has_the_promised_fields() -> None:
+    summary = json.loads(summarise(example_result(), ACCEPTED, "evidence.zip").model_dump_json())
+    assert set(summary) >= {
+        "version", "policy", "scheme", "rounds", "params", "silos", "auc",
+        "bytes_up_per_silo_round", "openings", "refusals", "evidence", "verified",
+    }  # fmt: skip
+    assert set(summary["policy"]) == {"name", "digest"}
+    assert set(summary["silos"][0]) >= {"name", "records", "epsilon", "delta", "auc"}
+    assert set(summary["silos"][0]["auc"]) >= {"local_only", "federated"}
+    assert set(summary["auc"]) == {"local_only_mean", "federated", "pooled"}
+    assert summary["verified"] is True
+    assert summary["openings"] == 20
+    assert summary["refusals"] == 0
+
+
+def test_a_pack_the_verifier_rejects_is_not_called_verified() -> None:
+    assert summarise(example_result(), REJECTED, "evidence.zip").verified is False
+
+
+def test_the_closing_table_has_a_row_a_hospital_and_one_for_all() -> None:
+    assert table_of(summarise(example_result(), ACCEPTED, "evidence.zip")).row_count == 5
