@@ -49,7 +49,7 @@ EXTRAS: dict[str, str] = {
     "sqlalchemy": "aggregator",
     "jinja2": "demo",
     "matplotlib": "demo",
-    "safetensors": "demo",
+    "safetensors": "researcher",
     "scipy": "demo",
 }
 """Optional distribution → the extra that installs it."""

@@ -1,28 +1,25 @@
-"""The registrar's process: its TLS certificate, its socket, its log, and uvicorn until a signal."""
+"""The registrar's process: its TLS certificate, its log, and serving until a signal comes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-import signal
-import socket
 import ssl
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from types import FrameType
-
-import uvicorn
 
 from aggregator.enrolment.authority import Authority, write_atomically
 from aggregator.enrolment.certificates import CertificateAuthority, Subject, chain_pem
 from aggregator.enrolment.invitations import REGISTRAR
 from aggregator.enrolment.registrar import Registrar
 from aggregator.enrolment.web import LOG, registrar_app
-from privacy.errors import ConfigurationError
+from aggregator.web_server import bind, serve
 from privacy.identity import SigningKey
 from privacy.keystore import write_secret
 
+_DRAIN_S = 10.0
 _OWN_LIFE = timedelta(days=30)
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "taskName"}
 """What every log record has; the rest is what the event says."""
@@ -63,26 +60,8 @@ def serve_registrar(authority: Authority, listen: Listen, leaf_life: timedelta) 
     context = _tls_context(authority, ca, listen, datetime.now(UTC))
     registrar = Registrar(authority.federation, ca, authority.register, leaf_life)
     app = registrar_app(authority, registrar, lambda: datetime.now(UTC))
-    try:
-        listener = socket.create_server((listen.host, listen.port))
-    except OSError as error:
-        raise ConfigurationError(
-            f"listen: {listen.host}:{listen.port} cannot be bound ({error.strerror})"
-        ) from error
-    config = uvicorn.Config(
-        app,
-        ssl_context_factory=lambda _config, _default: context,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=64,
-        timeout_graceful_shutdown=10,
-    )
-    # uvicorn raises the signal again after draining; without a handler SIGTERM would look like a crash.
-    signal.signal(signal.SIGTERM, _drained)
-    port = listener.getsockname()[1]
-    LOG.info("listening", extra={"url": f"https://{listen.host}:{port}"})
-    uvicorn.Server(config).run(sockets=[listener])
+    listener = bind((listen.host, listen.port))
+    asyncio.run(serve(app, context, listener, drain_s=_DRAIN_S, on_drain=_nothing_waits))
     LOG.info("stopped")
 
 
@@ -113,5 +92,5 @@ def _log_to_stderr() -> None:
     ours.propagate = False
 
 
-def _drained(_signal: int, _frame: FrameType | None) -> None:
-    """uvicorn has stopped by now; nothing is left to do."""
+def _nothing_waits() -> None:
+    """No call of the registrar is held open, so there is nobody to send home before a drain."""

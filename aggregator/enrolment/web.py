@@ -15,9 +15,10 @@ from starlette.concurrency import run_in_threadpool
 from aggregator.enrolment.authority import Authority
 from aggregator.enrolment.messages import CHARTER_PATH, ENROL_PATH, MAX_ENROL_BYTES, EnrolRequest
 from aggregator.enrolment.registrar import Registrar
+from aggregator.web_body import envelope_response, read_body
 from aggregator.web_errors import Refused, install_problems
 from privacy.canonical import canonical_bytes
-from privacy.errors import MalformedMessage, NotFound, TooLarge
+from privacy.errors import MalformedMessage, NotFound
 
 LOG: Final = logging.getLogger("sealsum.registrar")
 
@@ -28,10 +29,10 @@ def registrar_app(authority: Authority, registrar: Registrar, clock: Callable[[]
 
     @app.post(ENROL_PATH, status_code=HTTPStatus.CREATED)
     async def enrol(request: Request) -> Response:
-        wanted = _parse_request(await _body(request, MAX_ENROL_BYTES))
+        wanted = _parse_request(await read_body(request, MAX_ENROL_BYTES))
         answer = await run_in_threadpool(registrar.enrol, wanted, clock())
         LOG.info("enrolled", extra={"party": wanted.party})
-        return _json(canonical_bytes(answer), HTTPStatus.CREATED)
+        return Response(canonical_bytes(answer), HTTPStatus.CREATED, media_type="application/json")
 
     @app.get(CHARTER_PATH)
     async def charter() -> Response:
@@ -39,24 +40,10 @@ def registrar_app(authority: Authority, registrar: Registrar, clock: Callable[[]
         envelope = await run_in_threadpool(authority.charter_envelope)
         if envelope is None:
             raise NotFound("charter: it is not sealed yet; ask the federation's officer")
-        return _json(canonical_bytes(envelope), HTTPStatus.OK)
+        return envelope_response(envelope)
 
     install_problems(app, _log_refusal)
     return app
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    """The body, counted while it arrives.
-
-    Raises:
-        TooLarge: more than ``limit`` bytes.
-    """
-    received = bytearray()
-    async for chunk in request.stream():
-        received += chunk
-        if len(received) > limit:
-            raise TooLarge(f"body: expected at most {limit} bytes")
-    return bytes(received)
 
 
 def _parse_request(raw: bytes) -> EnrolRequest:
@@ -72,7 +59,3 @@ def _parse_request(raw: bytes) -> EnrolRequest:
 def _log_refusal(refused: Refused) -> None:
     """For the officer: who was turned away, and why. No secret is in the words."""
     LOG.warning("enrolment_refused", extra={"request_id": refused.request_id, "reason": refused.detail})
-
-
-def _json(raw: bytes, status: HTTPStatus) -> Response:
-    return Response(raw, status_code=status, media_type="application/json")

@@ -1,0 +1,130 @@
+"""``sealsum job``: a researcher submits a job, follows it and fetches its model. Progress goes to stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from privacy.errors import ConfigurationError, PeerFault
+from sealsum.job_file import read_job_file
+from sealsum.model_files import model_file, read_model
+from sealsum.sdk import Federation, JobHandle, JobView
+
+_STATE = click.option(
+    "--state",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The researcher's own directory, as enrolment left it.",
+)
+_AGGREGATOR = click.option(
+    "--aggregator",
+    "url",
+    metavar="URL",
+    help="https:// address; needed until a charter is held that names it.",
+)
+_PROXY = click.option("--proxy", metavar="URL", help="Proxy to dial through; else HTTPS_PROXY.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
+
+
+class JobFailed(PeerFault):
+    """The job ended without a finished model."""
+
+    kind = "job-failed"
+
+
+def _connection(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say who dials whom."""
+    return _STATE(_AGGREGATOR(_PROXY(command)))
+
+
+@click.group()
+def job() -> None:
+    """Submit a job, follow it, fetch its model."""
+
+
+@job.command()
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path, dir_okay=False))
+@_connection
+@click.option(
+    "--model",
+    "model_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Start from this safetensors file instead of the built-in first weights.",
+)
+@click.option("--wait", is_flag=True, help="Follow the job to its end.")
+@_JSON
+def submit(
+    job_file: Path,
+    state: Path,
+    url: str | None,
+    proxy: str | None,
+    model_path: Path | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Sign the job that JOB.yaml describes and submit it with its first model."""
+    asked = read_job_file(job_file)
+    initial = asked.first_model() if model_path is None else read_model(model_path, asked.terms())
+    with Federation.connect(state, aggregator_url=url, proxy=proxy) as federation:
+        handle = federation.submit(asked.spec(federation.charter, initial), initial)
+        view = _follow(handle) if wait else handle.now()
+    _print(view, as_json)
+    if view.state == "failed":
+        raise JobFailed(f"job {view.job} failed: {view.reason}")
+
+
+@job.command()
+@click.argument("name", metavar="JOB")
+@_connection
+@click.option("--wait", is_flag=True, help="Follow the job to its end.")
+@_JSON
+def show(name: str, state: Path, url: str | None, proxy: str | None, wait: bool, as_json: bool) -> None:
+    """Show where a job stands, round by round."""
+    with Federation.connect(state, aggregator_url=url, proxy=proxy) as federation:
+        handle = federation.job(name)
+        view = _follow(handle) if wait else handle.now()
+    _print(view, as_json)
+
+
+@job.command()
+@click.argument("name", metavar="JOB")
+@_connection
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="safetensors file to write."
+)
+def model(name: str, state: Path, url: str | None, proxy: str | None, out: Path) -> None:
+    """Fetch a finished job's model, check its digest and write it."""
+    if out.exists():
+        raise ConfigurationError(f"{out}: exists already; choose another file")
+    with Federation.connect(state, aggregator_url=url, proxy=proxy) as federation:
+        handle = federation.job(name)
+        vector = handle.model()
+    terms = handle.spec.model
+    out.write_bytes(model_file(terms, vector, {"job": name, "architecture": terms.architecture}))
+    click.echo(f"{out}: {terms.parameters} parameters", err=True)
+
+
+def _follow(handle: JobHandle) -> JobView:
+    view = handle.now()
+    for view in handle.watch():
+        words = f"round {view.round} of {view.rounds}, {view.openings} opened, {len(view.refusals)} refusals"
+        click.echo(f"{view.job}: {view.state}, {words}", err=True)
+    return view
+
+
+def _print(view: JobView, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(view.model_dump(mode="json")))
+        return
+    click.echo(f"{view.job}: {view.state}, round {view.round} of {view.rounds}")
+    if view.reason:
+        click.echo(f"  reason: {view.reason}")
+    for ended in view.history:
+        who = ", ".join(ended.survivors) or "nobody"
+        click.echo(f"  round {ended.round}: {ended.outcome} ({who}) {ended.reason}".rstrip())
+    for refusal in view.refusals:
+        click.echo(f"  round {refusal.round}: {refusal.silo} refused, {refusal.rule}: {refusal.sentence}")
+    click.echo(f"  model: {view.model}")

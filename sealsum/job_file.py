@@ -1,0 +1,144 @@
+"""job.yaml: what a researcher asks for, in public terms, and its translation into the job that is signed.
+
+    job: heart-risk                 purpose: predict heart disease      dataset: cardio
+    data:     {features: [{kind: numeric, column: age, low: 20, high: 90, impute: 55}, …],
+               label: {column: num, threshold: 0}, patient_id: patient}
+    model:    {adapter: mlp, hidden: [16], seed: 1}
+    training: {local_steps: 5, learning_rate: 0.5, server_learning_rate: 1.0}
+    dp:       {unit: patient, sample_rate: 0.2, noise_multiplier: 2.0, clip_l2: 1.0, normaliser: 40,
+               delta: 1e-5}
+    rounds: 20                      min_silos: 3
+
+No file path and no code goes into a job: ``dataset`` and ``adapter`` are names that silos know.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, ValidationError
+
+from policies.yaml_text import read_yaml
+from privacy.canonical import Frozen
+from privacy.errors import ConfigurationError
+from privacy.ids import JobName, Name
+from privacy.keystore import read_file
+from privacy.plan import Count, DpTerms, JobSpec, ModelTerms, TensorSpec, TrainingTerms, VectorTerms
+from privacy.roster import Charter
+from privacy.schema import DataSchema
+from privacy.update import model_bytes, model_digest
+from silo_agent.models.layouts import initial_vector, model_terms
+
+
+class ModelRequest(Frozen):
+    """Which model: a built-in by its sizes, or a silo's own adapter with its layout written out."""
+
+    adapter: str
+    hidden: tuple[Count, ...] = ()
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    """Public seed of the first weights; reaches no data, key or noise."""
+    layout: tuple[TensorSpec, ...] = ()
+    """For adapters of the silos' own only; needs an initial model given as a file."""
+
+
+def _read_dp(value: object) -> object:
+    """``dp: none`` must be written out; leaving dp away is a fault, never a choice."""
+    return None if value == "none" else value
+
+
+class JobFile(Frozen):
+    """The fields of job.yaml."""
+
+    job: JobName
+    purpose: Annotated[str, Field(min_length=1, max_length=500)]
+    dataset: Name
+    data: DataSchema
+    model: ModelRequest
+    training: TrainingTerms
+    dp: Annotated[DpTerms | None, BeforeValidator(_read_dp)]
+    rounds: Count
+    scheme: Literal["additive"] = "additive"
+    vector: VectorTerms = VectorTerms(coordinate_bound=8.0, scale_bits=20)
+    """A weighted coordinate may be ±8, in steps of 2⁻²⁰; the plan gate checks that sums fit the ring."""
+    min_silos: Annotated[int, Field(ge=2)]
+    round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
+
+    def terms(self) -> ModelTerms:
+        """The model terms the job will carry.
+
+        Raises:
+            ConfigurationError: the sizes do not fit the adapter.
+        """
+        if not self.model.layout:
+            return model_terms(self.model.adapter, self.data.width, self.model.hidden)
+        try:
+            return ModelTerms(
+                adapter=self.model.adapter,
+                inputs=self.data.width,
+                hidden=self.model.hidden,
+                layout=self.model.layout,
+            )
+        except ValidationError as error:
+            raise ConfigurationError(f"model: {_faults(error)}") from error
+
+    def first_model(self) -> NDArray[np.float32]:
+        """The built-in first weights, float32[d].
+
+        Raises:
+            ConfigurationError: an adapter of the silos' own has none.
+        """
+        if self.model.layout:
+            raise ConfigurationError("model: an adapter with its own layout needs --model FILE to start from")
+        return initial_vector(self.terms(), self.model.seed)
+
+    def spec(self, charter: Charter, initial: NDArray[np.float32]) -> JobSpec:
+        """The job, bound to the charter and to the model it starts from."""
+        terms = self.terms()
+        return JobSpec(
+            job=self.job,
+            federation=charter.federation,
+            charter=charter.digest,
+            purpose=self.purpose,
+            dataset=self.dataset,
+            data=self.data,
+            model=terms,
+            initial_model=model_digest(terms, [model_bytes(initial)]),
+            training=self.training,
+            dp=self.dp,
+            rounds=self.rounds,
+            scheme=self.scheme,
+            vector=self.vector,
+            min_silos=self.min_silos,
+            round_deadline_s=self.round_deadline_s,
+        )
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Read job.yaml.
+
+    Raises:
+        ConfigurationError: with every fault: the field, what was expected and what came.
+    """
+    try:
+        text = read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: expected UTF-8 text") from error
+    tree, findings = read_yaml(text)
+    if findings:
+        raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
+    try:
+        return JobFile.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigurationError(f"{path}:\n{_faults(error)}") from error
+
+
+def _faults(error: ValidationError) -> str:
+    lines = []
+    for fault in error.errors(include_url=False):
+        where = ".".join(str(step) for step in fault["loc"]) or "the file"
+        got = "" if fault["type"] == "missing" else f", got {str(fault['input'])[:80]!r}"
+        lines.append(f"  {where}: {fault['msg']}{got}")
+    return "\n".join(lines)

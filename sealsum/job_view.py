@@ -1,0 +1,57 @@
+"""What the aggregator reports of a job. A report, not evidence: nothing is decided by it.
+
+Evidence is what the parties signed, and an auditor's verifier judges it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from privacy.ids import HexDigest
+
+ENDED: Final = frozenset({"finished", "failed"})
+
+
+class _Report(BaseModel):
+    """Read leniently: a later aggregator may say more, and nothing is decided by it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class RefusalView(_Report):
+    """A silo that took no part in a round, and why."""
+
+    round: int
+    silo: str
+    rule: str
+    sentence: str
+
+
+class RoundView(_Report):
+    """A round that ended."""
+
+    round: int
+    context: HexDigest
+    outcome: str
+    reason: str
+    survivors: tuple[str, ...]
+    duration_ms: float
+
+
+class JobView(_Report):
+    """Where a job stands; ``version`` grows with every change."""
+
+    version: int
+    job: str
+    state: Literal["waiting", "running", "finished", "failed"]
+    round: int
+    rounds: int
+    reason: str = ""
+    openings: int
+    refusals: tuple[RefusalView, ...] = ()
+    history: tuple[RoundView, ...] = ()
+    model: HexDigest
+    """The latest published model."""
+    initial_model: HexDigest
