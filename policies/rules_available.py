@@ -1,0 +1,142 @@
+"""What a threat model may ask that this release of Sealsum knows but cannot keep: refused by name.
+
+A promise that nothing enforces is worse than none. Each refusal says what to write instead. The
+secure-aggregation schemes come from ``privacy.secagg.catalogue``, so a new one needs no change here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.findings import Finding
+from policies.schema import ThreatModel
+from privacy.secagg.catalogue import SCHEMES
+
+
+def scheme_available(model: ThreatModel) -> Iterator[Finding]:
+    """Secure aggregation is not optional, and only catalogued schemes run."""
+    scheme = model.spec.require.secagg.scheme
+    if scheme not in SCHEMES:
+        none = scheme == "none"
+        yield Finding(
+            "scheme_missing" if none else "scheme_unavailable",
+            "updates are never added up in the open"
+            if none
+            else f"this release does not implement the scheme {scheme}",
+            f"require.secagg.scheme: {' | '.join(sorted(SCHEMES))}",
+            scheme,
+            "write scheme: additive",
+        )
+
+
+def single_key_ckks(model: ThreatModel) -> Iterator[Finding]:
+    """With one key at all silos, one silo opens everything; raw decryptions give the key away.
+
+    Li and Micciancio 2021 (key recovery from approximate decryptions).
+    """
+    spec = model.spec
+    if spec.require.secagg.scheme != "ckks":
+        return
+    colluding = spec.assume.aggregator.colludes_with_silos
+    if colluding > 0:
+        yield Finding(
+            "ckks_key_at_colluders",
+            "all silos hold the one CKKS key, so an aggregator colluding with one reads every update",
+            "assume.aggregator.colludes_with_silos: 0 with ckks",
+            str(colluding),
+            "write scheme: additive",
+        )
+    if spec.assume.recipient.kind != "silos":
+        yield Finding(
+            "ckks_decryption_leaves_silos",
+            "an approximate decryption that leaves the silos gives the key away (Li and Micciancio 2021)",
+            "assume.recipient.kind: silos with ckks",
+            spec.assume.recipient.kind,
+            "write scheme: additive",
+        )
+
+
+def validity_available(model: ThreatModel) -> Iterator[Finding]:
+    """Checks inside shares come with a scheme that has them."""
+    validity = model.spec.require.validity
+    scheme = SCHEMES.get(model.spec.require.secagg.scheme)
+    offered = scheme.validity if scheme else frozenset({"none"})
+    if validity not in offered:
+        yield Finding(
+            "validity_unavailable",
+            "this release cannot check an update inside its shares, so it could not keep this requirement",
+            f"require.validity: {' | '.join(sorted(offered))}",
+            validity,
+            "write validity: none, and silo_poisoning in assume.out_of_scope",
+        )
+
+
+def dp_as_implemented(model: ThreatModel) -> Iterator[Finding]:
+    """Local DP-SGD, Poisson sampling, add/remove adjacency, PLD, one record a unit, an OS-keyed generator."""
+    dp = model.spec.require.dp
+    if dp is None:
+        return
+    implemented = (
+        (
+            "model",
+            "local",
+            dp.model,
+            "each silo adds the whole noise itself; shared noise is not in this release",
+        ),
+        (
+            "max_records_per_unit",
+            "1",
+            str(dp.max_records_per_unit),
+            "clipping is per record, so a unit with several would be protected less than the claim says",
+        ),
+        (
+            "adjacency",
+            "add_remove",
+            dp.adjacency,
+            "the accountant prices adding or removing a unit; replacing one costs about double",
+        ),
+        (
+            "sampling",
+            "poisson",
+            dp.sampling,
+            "amplification is proven for the secret Poisson samples that silos draw",
+        ),
+        ("accountant", "pld", dp.accountant, "ε is computed by privacy-loss distributions only"),
+        (
+            "secure_rng",
+            "true",
+            str(dp.secure_rng).lower(),
+            "noise and samples always come from the operating system's generator; it cannot be switched off",
+        ),
+    )
+    for field, expected, got, why in implemented:
+        if got != expected:
+            yield Finding(
+                f"dp_{field}_unavailable", why, f"require.dp.{field}: {expected}", got, f"write {expected}"
+            )
+
+
+def models_are_white_box(model: ThreatModel) -> Iterator[Finding]:
+    """Whoever may read a model here downloads its parameters."""
+    access = model.spec.assume.recipient.access
+    if access != "white_box":
+        yield Finding(
+            "access_not_limited",
+            "recipients download a model's parameters; nothing here serves predictions only",
+            "assume.recipient.access: white_box",
+            access,
+            "write access: white_box",
+        )
+
+
+def model_beyond_recipient(model: ThreatModel) -> Iterator[Finding]:
+    """A release wider than the assumed recipient breaks the assumption."""
+    spec = model.spec
+    if spec.release.model.to == "researchers" and spec.assume.recipient.kind == "silos":
+        yield Finding(
+            "release_beyond_recipient",
+            "a researcher of another institution than the silos' is an external recipient",
+            "release.model.to: silos, or assume.recipient.kind: external",
+            "release.model.to: researchers, assume.recipient.kind: silos",
+            "assume the wider recipient, or release to silos (their own researchers included)",
+        )

@@ -1,0 +1,294 @@
+"""Does a round's plan stay within a threat model? One small rule for each limit.
+
+ε is computed here from the plan's own terms (``privacy.dp``), not taken from anybody's claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from policies.findings import Finding
+from policies.institutions import distinct_entities, distinct_operators
+from policies.loader import LoadedPolicy
+from policies.rules_binding import binding_findings
+from policies.rules_epsilon import epsilon_within_caps
+from policies.schema import Spec
+from privacy.errors import Unprocessable
+from privacy.plan import JobSpec, RoundPlan
+from privacy.roster import Charter
+from privacy.secagg.additive import RING_BYTES
+from privacy.secagg.encoding import assert_fits
+
+
+def plan_findings(policy: LoadedPolicy, plan: RoundPlan, job: JobSpec, charter: Charter) -> list[Finding]:
+    """Everything that is wrong with a plan: its binding to job and charter, and one threat model's limits."""
+    return [*binding_findings(plan, job, charter), *limit_findings(policy, plan, charter)]
+
+
+def limit_findings(policy: LoadedPolicy, plan: RoundPlan, charter: Charter) -> list[Finding]:
+    """Every requirement and limit of one threat model that ``plan`` does not keep."""
+    spec = policy.model.spec
+    return [finding for rule in PLAN_RULES for finding in rule(spec, plan, charter)]
+
+
+def scheme_as_required(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """A weaker scheme than the required one withstands less."""
+    if plan.scheme != spec.require.secagg.scheme:
+        yield Finding(
+            "scheme",
+            "the plan sums updates by another scheme than the threat model requires",
+            spec.require.secagg.scheme,
+            plan.scheme,
+            "sign the job with the required scheme",
+        )
+
+
+def enough_share_servers(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """k servers withstand k − 1 colluders."""
+    assumed = spec.assume.share_servers
+    if len(plan.servers) < assumed.count:
+        yield Finding(
+            "share_server_count",
+            "fewer share servers than assumed withstand fewer colluding ones",
+            f"at least {assumed.count} share servers",
+            str(len(plan.servers)),
+            "enrol the missing share servers and seal a new charter",
+        )
+
+
+def operators_differ(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """Two servers of one operator are one colluder."""
+    if not spec.assume.share_servers.distinct_operators:
+        return
+    names = [slot.server for slot in plan.servers]
+    distinct = distinct_operators(charter, names)
+    if distinct != len(names):
+        yield Finding(
+            "share_server_operators",
+            "an operator with more than one share server can put shares together",
+            f"{len(names)} distinct operators",
+            str(distinct),
+            "run each share server under another operator and seal a new charter",
+        )
+
+
+def minimum_of_survivors(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """The fewer are summed, the more the sum says of each."""
+    minimum = spec.limits.min_silos_open
+    if plan.min_survivors < minimum:
+        yield Finding(
+            "min_survivors",
+            "the plan would open a sum of fewer silos than the threat model allows",
+            f"min_survivors of at least {minimum}",
+            str(plan.min_survivors),
+            "raise the job's min_silos",
+        )
+    if plan.min_survivors > len(plan.cohort):
+        yield Finding(
+            "min_survivors_reachable",
+            "the cohort is smaller than its own minimum, so the round could only cost budget",
+            f"a cohort of at least {plan.min_survivors}",
+            f"{len(plan.cohort)} silos",
+            "wait for more silos",
+        )
+
+
+def dropouts_limited(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """An aggregator that may drop silos chooses whose sum it sees."""
+    floor = len(plan.cohort) - spec.limits.max_dropouts
+    if plan.min_survivors < floor:
+        yield Finding(
+            "max_dropouts",
+            "whoever may drop silos at will chooses which sum is opened",
+            f"min_survivors of at least {floor} ({len(plan.cohort)} invited − {spec.limits.max_dropouts})",
+            str(plan.min_survivors),
+            "raise min_survivors, or invite fewer silos",
+        )
+
+
+def institutions_in_cohort(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """Ten silos of one hospital are one hospital."""
+    if not spec.assume.silos.distinct_legal_entities:
+        return
+    entities = distinct_entities(charter, plan.silos)
+    if entities < spec.limits.min_silos_open:
+        yield Finding(
+            "legal_entities",
+            "the cohort's silos belong to too few institutions to hide one among them",
+            f"at least {spec.limits.min_silos_open} legal entities",
+            str(entities),
+            "invite silos of further institutions",
+        )
+
+
+def algorithm_listed(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """Nothing is allowed unless listed."""
+    if plan.training.algorithm not in spec.allow.algorithms:
+        yield Finding(
+            "algorithm",
+            "the threat model does not list this algorithm",
+            f"one of [{', '.join(spec.allow.algorithms)}]",
+            plan.training.algorithm,
+            "sign the job with a listed algorithm, or list this one under allow.algorithms",
+        )
+
+
+def architecture_listed(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """A crafted architecture imprints records (Fowl et al. 2022), so silos list what they run."""
+    listed = spec.allow.architectures
+    if "any" not in listed and f"sha256:{plan.architecture}" not in listed:
+        yield Finding(
+            "architecture",
+            "the threat model does not list this model architecture",
+            f"one of [{', '.join(listed)}]",
+            f"sha256:{plan.architecture}",
+            "review the architecture and add its digest to allow.architectures",
+        )
+
+
+def dp_as_required(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """The plan brings the mechanism, its unit and its adjacency."""
+    required = spec.require.dp
+    if required is None:
+        return
+    if plan.dp is None:
+        yield Finding(
+            "dp_missing",
+            "the threat model requires differential privacy",
+            f"dp terms with unit {required.unit}",
+            "no dp terms",
+            "sign the job with dp terms",
+        )
+        return
+    if required.unit == "patient" and plan.dp.unit != "patient":
+        yield Finding(
+            "dp_unit",
+            "the plan protects single records, and a patient may have several",
+            f"dp.unit {required.unit}",
+            plan.dp.unit,
+            "sign the job with the required unit",
+        )
+    terms = (
+        ("model", required.model, plan.dp.model),
+        ("adjacency", required.adjacency, plan.dp.adjacency),
+        ("sampling", required.sampling, plan.dp.sampling),
+    )
+    for field, expected, got in terms:
+        if got != expected:
+            yield Finding(
+                f"dp_{field}",
+                f"the plan's dp.{field} is not the required one",
+                expected,
+                got,
+                "sign the job with the required terms",
+            )
+
+
+def dp_within_limits(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """Clip and δ, whether the threat model requires DP or the job brought it by itself."""
+    if plan.dp is None:
+        return
+    terms = (
+        ("clip_l2", spec.limits.clip_l2_max, plan.dp.clip_l2),
+        ("delta", spec.limits.delta_max, plan.dp.delta),
+    )
+    for field, most, got in terms:
+        if got > most:
+            yield Finding(
+                f"dp_{field}",
+                f"the plan's {field} is looser than the threat model allows",
+                f"dp.{field} of at most {most:g}",
+                f"{got:g}",
+                f"sign the job with a smaller dp.{field}",
+            )
+
+
+def weights_reveal_nothing(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """Weights by example count open the federation's total, which no noise covers, and hide who dominates."""
+    if plan.training.weights == "uniform":
+        largest = 1 / plan.min_survivors
+        if largest > spec.limits.max_weight_share:
+            yield Finding(
+                "weight_share",
+                "in the smallest sum allowed, one silo would hold too much of the weight",
+                f"at most {spec.limits.max_weight_share:g}",
+                f"{largest:.3g} (one of {plan.min_survivors})",
+                "raise min_survivors",
+            )
+        return
+    if spec.require.dp is not None or plan.dp is not None:
+        yield Finding(
+            "weights_uncharged",
+            "weights by example count open the number of records in the federation, which no noise covers",
+            "training.weights: uniform",
+            plan.training.weights,
+            "sign the job with uniform weights",
+        )
+    if spec.limits.max_weight_share < 1:
+        yield Finding(
+            "weight_share",
+            "weights by example count are hidden in the sum, so nobody can see that one silo dominates it",
+            f"uniform weights, for a largest share of {spec.limits.max_weight_share:g}",
+            plan.training.weights,
+            "sign the job with uniform weights",
+        )
+
+
+def ring_holds_the_sum(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """A sum that wraps around the ring is a wrong model that nobody notices."""
+    try:
+        assert_fits(plan.vector, len(plan.cohort))
+    except Unprocessable as overflow:
+        yield Finding(
+            "ring",
+            "the sum of the whole cohort could wrap around the ring Z_2^32",
+            "cohort × coordinate_bound × 2^scale_bits below 2^31",
+            str(overflow),
+            "sign the job with fewer scale_bits or a smaller coordinate_bound",
+        )
+
+
+def upload_within_limit(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """Bytes of one silo's vector share in one round; seeds and manifest are a few kilobytes beside it."""
+    size = plan.vector_length * RING_BYTES
+    if size > spec.limits.upload_bytes_max:
+        yield Finding(
+            "upload_bytes",
+            "the model is too large for what a silo agreed to upload each round",
+            f"at most {spec.limits.upload_bytes_max} bytes",
+            f"{size} bytes ({plan.parameters} parameters and a weight, {RING_BYTES} bytes each)",
+            "train a smaller model, or raise limits.upload_bytes_max",
+        )
+
+
+def rounds_within_limit(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """The whole job is judged at its first round."""
+    if plan.rounds > spec.limits.rounds_max:
+        yield Finding(
+            "rounds",
+            "the job has more rounds than the threat model allows",
+            f"at most {spec.limits.rounds_max} rounds",
+            str(plan.rounds),
+            "sign the job with fewer rounds",
+        )
+
+
+PlanRule = Callable[[Spec, RoundPlan, Charter], Iterator[Finding]]
+PLAN_RULES: tuple[PlanRule, ...] = (
+    scheme_as_required,
+    enough_share_servers,
+    operators_differ,
+    minimum_of_survivors,
+    dropouts_limited,
+    institutions_in_cohort,
+    algorithm_listed,
+    architecture_listed,
+    dp_as_required,
+    dp_within_limits,
+    epsilon_within_caps,
+    weights_reveal_nothing,
+    ring_holds_the_sum,
+    upload_within_limit,
+    rounds_within_limit,
+)
+"""Every limit of a threat model that a plan is held against."""
