@@ -1,4 +1,4 @@
-"""Every refusal leaves as problem+json (RFC 9457) with a request id; whose mistake it was decides the status."""
+"""Each refusal leaves as problem+json (RFC 9457) with a request id; whose mistake it was sets the status."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def caller(*roles: Role) -> Callable[[Request], Member]:
             raise SignatureRejected("certificate: expected a client certificate, got none")
         if member.role not in roles:
             raise NotAllowed(
-                f"party {member.id!r}: this call is for {' or '.join(roles)}, and it is enrolled as {member.role}"
+                f"party {member.id!r}: this call is for {' or '.join(roles)}; it is enrolled as {member.role}"
             )
         return member
 

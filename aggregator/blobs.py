@@ -1,0 +1,191 @@
+"""Files of a server's state directory: parts of shares and models, each written whole or not at all.
+
+A file appears under its name only complete and on disk (temporary file, fsync, link). Knows digests
+and sizes, not what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from privacy.canonical import sha256_hex
+from privacy.errors import Conflict, NotFound, TooLarge, Unprocessable
+from privacy.ids import Digest
+
+READ_BYTES = 1 << 20
+
+
+DigestOfFile = Callable[[Iterable[bytes]], Digest]
+
+
+class Draft:
+    """A temporary file that becomes a durable one under its name in one step."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file = file
+        self._path = path
+
+    def write(self, chunk: bytes) -> None:
+        """Append."""
+        self._file.write(chunk)
+
+    def digest(self, digest_of_file: DigestOfFile) -> Digest:
+        """Digest of what has been written."""
+        self._file.flush()
+        return digest_of_file(read_chunks(self._path))
+
+    def commit_new(self, name: str) -> bool:
+        """Make it durable as ``name``; False, and nothing changed, where that name is taken."""
+        self._sync()
+        try:
+            os.link(self._path, self._path.with_name(name))
+        except FileExistsError:
+            return False
+        _sync_directory(self._path.parent)
+        return True
+
+    def commit(self, name: str) -> None:
+        """Make it durable as ``name``, replacing what we derived ourselves before a crash."""
+        self._sync()
+        self._path.replace(self._path.with_name(name))
+        _sync_directory(self._path.parent)
+
+    def place(self, name: str) -> None:
+        """Give it its name without waiting for the disk: for bytes that can be computed again."""
+        self._file.flush()
+        self._path.replace(self._path.with_name(name))
+
+    def _sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+class Directory:
+    """A directory of write-once files, addressed by path segments that are names or digests."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def path(self, *segments: str) -> Path:
+        """Where a file lies. Segments come from validated ids, never from raw input."""
+        if any(segment in ("", ".", "..") or "/" in segment or "\\" in segment for segment in segments):
+            raise NotFound("file: expected plain names")
+        return self._root.joinpath(*segments)
+
+    @contextmanager
+    def draft(self, *segments: str) -> Iterator[Draft]:
+        """A file in the making below ``segments``; it vanishes unless it is committed."""
+        parent = self.path(*segments) if segments else self._root
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = parent / f".draft-{os.urandom(8).hex()}"
+        try:
+            with temporary.open("xb") as file:
+                yield Draft(file, temporary)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    async def receive(
+        self,
+        body: AsyncIterator[bytes],
+        size: int,
+        expected: Digest,
+        digest_of_file: DigestOfFile,
+        *segments: str,
+    ) -> bool:
+        """Store what a peer sends, once; True if the file is new.
+
+        The bytes go to a draft as they come; (1) no byte beyond ``size`` is kept; (2) the length is
+        exact; (3) the digest is the one announced; (4) a name that exists already keeps its bytes.
+
+        Raises:
+            TooLarge: (1). Unprocessable: (2), (3). Conflict: (4), other bytes.
+        """
+        with self.draft(*segments[:-1]) as draft:
+            received = 0
+            async for chunk in body:
+                received += len(chunk)
+                # (1)
+                if received > size:
+                    raise TooLarge(f"body: expected {size} bytes, got more")
+                draft.write(chunk)
+            # (2)
+            if received != size:
+                raise Unprocessable(f"body: expected {size} bytes, got {received}")
+            # (3)
+            found = await asyncio.to_thread(draft.digest, digest_of_file)
+            if found != expected:
+                raise Unprocessable(f"digest: expected {expected[:16]}…, got {found[:16]}…; send it again")
+            # (4)
+            if await asyncio.to_thread(draft.commit_new, segments[-1]):
+                return True
+            there = await asyncio.to_thread(digest_of_file, read_chunks(self.path(*segments)))
+            if there != expected:
+                raise Conflict(f"{segments[-1]}: other bytes came first under this name; they hold")
+            return False
+
+    def read(self, *segments: str) -> bytes:
+        """A small file whole.
+
+        Raises:
+            NotFound: there is none.
+        """
+        try:
+            return self.path(*segments).read_bytes()
+        except FileNotFoundError as error:
+            raise NotFound(f"{'/'.join(segments[1:]) or segments[0][:16]}: there is no such file") from error
+
+    def exists(self, *segments: str) -> bool:
+        """Whether a file is there, complete."""
+        return self.path(*segments).is_file()
+
+    def names(self) -> list[str]:
+        """What lies directly in this directory."""
+        return sorted(entry.name for entry in self._root.iterdir())
+
+    def scrub(self, *segments: str) -> None:
+        """Delete a subtree, if it is there."""
+        path = self.path(*segments)
+        if path.exists():
+            shutil.rmtree(path)
+
+
+def read_chunks(path: Path) -> Iterator[bytes]:
+    """The bytes of a file, 1 MiB at a time."""
+    with path.open("rb") as file:
+        while chunk := file.read(READ_BYTES):
+            yield chunk
+
+
+def sha256_of(chunks: Iterable[bytes]) -> Digest:
+    """SHA-256 over chunks."""
+    running = hashlib.sha256()
+    for chunk in chunks:
+        running.update(chunk)
+    return Digest(running.hexdigest())
+
+
+def checked(raw: bytes, expected: Digest, what: str) -> bytes:
+    """The bytes, if they are the ones announced.
+
+    Raises:
+        Unprocessable: they are not.
+    """
+    if sha256_hex(raw) != expected:
+        raise Unprocessable(f"{what}: its bytes are not the ones that were signed for")
+    return raw
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""From a job and a roster to the plan of its next round. Pure: values in, a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from policies.loader import LoadedPolicy
+from privacy.ids import Digest, SiloId
+from privacy.plan import CohortMember, JobSpec, RoundPlan, ServerSlot
+from privacy.roster import Charter
+
+SESSION_BYTES = 16
+
+
+def plan_round(
+    job: JobSpec,
+    charter: Charter,
+    policy: LoadedPolicy,
+    *,
+    silos: Collection[SiloId],
+    number: int,
+    model: Digest,
+    session: bytes,
+) -> RoundPlan:
+    """The terms of round ``number``; ``session`` is 16 fresh random bytes from the operating system."""
+    if len(session) != SESSION_BYTES:
+        raise ValueError(f"session: expected {SESSION_BYTES} bytes, got {len(session)}")
+    limits = policy.model.spec.limits
+    return RoundPlan(
+        session=session.hex(),
+        federation=charter.federation,
+        charter=charter.digest,
+        roster_epoch=charter.epoch,
+        policy=charter.policy,
+        job=job.job,
+        job_digest=job.digest,
+        round=number,
+        rounds=job.rounds,
+        scheme=job.scheme,
+        architecture=job.model.architecture,
+        model=model,
+        parameters=job.model.parameters,
+        cohort=tuple(
+            CohortMember(silo=silo, verify_key=charter.member(silo).verify_key) for silo in sorted(silos)
+        ),
+        servers=tuple(
+            ServerSlot(server=server, verify_key=charter.member(server).verify_key)
+            for server in charter.share_servers
+        ),
+        training=job.training,
+        dp=job.dp,
+        vector=job.vector,
+        min_survivors=max(job.min_silos, limits.min_silos_open, len(silos) - limits.max_dropouts),
+        deadline_s=job.round_deadline_s,
+    )
+
+
+def silos_needed(job: JobSpec, policy: LoadedPolicy) -> int:
+    """How many silos must be here before a round makes sense."""
+    return max(job.min_silos, policy.model.spec.limits.min_silos_open)

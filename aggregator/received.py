@@ -1,0 +1,109 @@
+"""Opening what other parties signed for a round: which sender may say what, and one word of each server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from privacy.errors import NotAllowed, Unprocessable
+from privacy.ids import Context, Digest, PartyId
+from privacy.plan import JobSpec, RoundPlan
+from privacy.roster import Charter
+from privacy.wire.envelope import Envelope, MessageKind, Verified, open_envelope
+from privacy.wire.messages import MAX_BYTES, AcceptedSet, OpeningShare, RoundOffer, SurvivorSet
+
+M = TypeVar("M", bound=BaseModel)
+S = TypeVar("S", AcceptedSet, SurvivorSet, OpeningShare)
+
+
+def open_from(
+    charter: Charter,
+    senders: Collection[PartyId],
+    envelope: Envelope,
+    model: type[M],
+    kind: MessageKind,
+    context: Digest | None,
+) -> Verified[M]:
+    """Open an envelope that only ``senders`` may have signed.
+
+    Raises:
+        NotAllowed: somebody else's. SignatureRejected, MalformedMessage: see ``open_envelope``.
+    """
+    if envelope.sender not in senders:
+        raise NotAllowed(f"{kind}: expected it from {', '.join(sorted(senders))}, got {envelope.sender}")
+    return open_envelope(
+        envelope,
+        model,
+        kind=kind,
+        context=context,
+        verify_key_of=lambda party: charter.member(party).verify_key,
+        max_bytes=MAX_BYTES[kind],
+    )
+
+
+def open_offer(charter: Charter, envelope: Envelope) -> tuple[Verified[RoundOffer], Verified[JobSpec]]:
+    """An offer by the charter's aggregator, and the job in it by one of its researchers.
+
+    The offer's context is defined by its own plan, so it is compared here.
+
+    Raises:
+        NotAllowed, SignatureRejected, MalformedMessage: see ``open_from``.
+        Unprocessable: the envelope's context is not the digest of the plan inside.
+    """
+    aggregators = [member.id for member in charter.with_role("aggregator")]
+    offer = open_from(charter, aggregators, envelope, RoundOffer, "offer", None)
+    if offer.context != offer.message.plan.context:
+        raise Unprocessable("offer.context: expected the digest of its plan; the plan was altered")
+    return offer, open_job(charter, offer.message.job)
+
+
+def open_job(charter: Charter, envelope: Envelope) -> Verified[JobSpec]:
+    """A job signed by a researcher of the roster under this charter."""
+    researchers = [member.id for member in charter.with_role("researcher")]
+    return open_from(charter, researchers, envelope, JobSpec, "job", charter.digest)
+
+
+def open_of_servers(
+    charter: Charter,
+    plan: RoundPlan,
+    envelopes: Sequence[Envelope],
+    model: type[S],
+    kind: MessageKind,
+) -> tuple[Verified[S], ...]:
+    """One message of each server of the plan, in the plan's order.
+
+    Raises:
+        Unprocessable: one is missing, or twice there, or names another server than its signer.
+        NotAllowed, SignatureRejected, MalformedMessage: see ``open_from``.
+    """
+    servers = [slot.server for slot in plan.servers]
+    found: dict[PartyId, Verified[S]] = {}
+    for envelope in envelopes:
+        verified = open_from(charter, servers, envelope, model, kind, plan.context)
+        if verified.message.server != verified.sender or verified.sender in found:
+            raise Unprocessable(f"{kind}: expected one of each server in its own name")
+        found[verified.sender] = verified
+    if len(found) != len(servers):
+        missing = ", ".join(server for server in servers if server not in found)
+        raise Unprocessable(f"{kind}: expected one of each server; missing: {missing}")
+    return tuple(found[server] for server in servers)
+
+
+def survivors_of(accepted: Sequence[AcceptedSet]) -> dict[PartyId, Digest]:
+    """Silos that every server accepted with the same manifest: silo → digest, sorted.
+
+    A silo that showed servers different manifests is in no intersection, so it harms only itself.
+    """
+    first, *others = accepted
+    return {
+        silo: digest
+        for silo, digest in sorted(first.manifests.items())
+        if all(other.manifests.get(silo) == digest for other in others)
+    }
+
+
+def short(ctx: Context) -> str:
+    """A context as people read it."""
+    return f"{ctx[:16]}…"

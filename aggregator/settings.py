@@ -1,0 +1,101 @@
+"""``server.yaml``: what an operator decides about a server. Everything about trust is in the charter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from privacy.canonical import Frozen
+from privacy.errors import ConfigurationError
+from privacy.keystore import read_file
+
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+Bytes = Annotated[int, Field(ge=1024)]
+_GIB = 1 << 30
+
+
+class ServerSettings(Frozen):
+    """What both kinds of server are told."""
+
+    state_dir: Path
+    """Keys, charter, database and parts; relative to this file."""
+    listen: Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$")]
+    """``host:port``; port 0 takes a free one and prints it."""
+    database_url: str | None = None
+    """SQLAlchemy URL; SQLite in ``state_dir`` if left out."""
+    charter: Path | None = None
+    """A sealed charter to take over at start, if newer than the one held."""
+    charter_url: Annotated[str, Field(pattern=r"^https://.+")] | None = None
+    """Where to fetch it from instead: the registrar's ``/v1/charter``."""
+    storage_bytes_max: Bytes = 64 * _GIB
+    drain_s: Seconds = 20.0
+    """Longest wait for requests in flight at SIGTERM."""
+    log_level: Annotated[str, Field(pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def database(self) -> str:
+        """Where the database is."""
+        return self.database_url or f"sqlite:///{self.state_dir / 'server.db'}"
+
+    @model_validator(mode="after")
+    def _port_is_a_port(self) -> Self:
+        if self.address[1] > 65535:
+            raise ValueError(f"listen: expected a port up to 65535, got {self.address[1]}")
+        if self.charter is not None and self.charter_url is not None:
+            raise ValueError("charter: expected a file or a url, got both")
+        return self
+
+
+class AggregatorSettings(ServerSettings):
+    """What an aggregator is told besides."""
+
+    model_bytes_max: Bytes = 4 * _GIB
+    presence_s: Seconds = 15.0
+    """A silo counts as present this long after its last call."""
+    grace_s: Seconds = 5.0
+    """Wait for the rest of the roster once enough silos are present."""
+    aborts_max: Annotated[int, Field(ge=1, le=100)] = 2
+    """Rounds that may abort in a row before the job fails."""
+
+
+class ShareServerSettings(ServerSettings):
+    """What a share server is told: nothing more."""
+
+
+S = TypeVar("S", bound=ServerSettings)
+
+
+def load_settings(path: Path, model: type[S]) -> S:
+    """Read a settings file; relative paths in it are relative to it.
+
+    Raises:
+        ConfigurationError: it cannot be read, or a field is wrong; every fault is named.
+    """
+    try:
+        raw = yaml.safe_load(read_file(path))
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}: expected YAML ({str(error).splitlines()[0]})") from error
+    if not isinstance(raw, dict):
+        raise ConfigurationError(f"{path}: expected a mapping of settings, got {type(raw).__name__}")
+    try:
+        return model.model_validate(_resolved(raw, path.resolve().parent))
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        lines = [f"  {'.'.join(str(step) for step in f['loc']) or 'file'}: {f['msg']}" for f in faults]
+        raise ConfigurationError("\n".join([f"{path}:", *lines])) from error
+
+
+def _resolved(raw: dict[str, Any], base: Path) -> dict[str, Any]:
+    paths = {
+        name: str(base / raw[name]) for name in ("state_dir", "charter") if isinstance(raw.get(name), str)
+    }
+    return {**raw, **paths}

@@ -1,0 +1,90 @@
+"""A share server's rows: rounds, frozen sets, sealed seeds; they survive a restart between any two calls."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, func, insert, select
+
+from aggregator.received import open_offer
+from aggregator.store import Reader, Store, Writer
+from aggregator.tables import rounds, seeds
+from policies.gates import AdmittedPlan, admit_plan
+from policies.loader import LoadedPolicy
+from privacy.errors import NotFound
+from privacy.ids import Context, JobId, PartyId, SiloId
+from privacy.plan import RoundPlan
+from privacy.roster import Charter
+from privacy.secagg.additive import RING_BYTES
+from privacy.wire.messages import RoundOffer
+
+
+class AdmittedRounds:
+    """Rounds that passed this server's own plan gate; after a restart the gate is asked again."""
+
+    def __init__(self, store: Store, charter: Charter, policy: LoadedPolicy) -> None:
+        self._store = store
+        self._charter = charter
+        self._policy = policy
+        self._admitted: dict[Context, AdmittedPlan] = {}
+
+    def of(self, ctx: Context) -> AdmittedPlan:
+        """The evidence of an admitted round.
+
+        Raises:
+            NotFound: this server has admitted no such round.
+        """
+        if ctx not in self._admitted:
+            with self._store.read() as view:
+                offers = view.messages(ctx, "offer")
+            if not offers:
+                raise NotFound(f"round {ctx[:16]}…: it has not been offered to this server")
+            offer, job = open_offer(self._charter, next(iter(offers.values())))
+            self._admitted[ctx] = admit_plan([self._policy], offer, job, self._charter)
+        return self._admitted[ctx]
+
+    def keep(self, admitted: AdmittedPlan) -> None:
+        """Remember evidence that was minted just now."""
+        self._admitted[admitted.plan.context] = admitted
+
+    def forget(self, ctx: Context) -> None:
+        """The round is over."""
+        self._admitted.pop(ctx, None)
+
+
+def bytes_needed(plan: RoundPlan) -> int:
+    """Disk that one round may take: all silos' vectors and one opening."""
+    return RING_BYTES * plan.vector_length * (len(plan.cohort) + 1)
+
+
+def bytes_held(view: Reader) -> int:
+    """Disk that the unfinished rounds may take together."""
+    offers = [offer for ctx in unfinished(view) for offer in view.messages(ctx, "offer").values()]
+    # Each was verified before it was stored; under a later charter it may no longer open.
+    return sum(bytes_needed(RoundOffer.model_validate_json(offer.body).plan) for offer in offers)
+
+
+def last_round(view: Reader, job: JobId) -> int:
+    """The highest round number of a job that was admitted here, 0 if none."""
+    query = select(func.max(rounds.c.round)).where(rounds.c.job == job)
+    return view.connection.execute(query).scalar_one() or 0
+
+
+def unfinished(view: Reader) -> list[Context]:
+    """Rounds whose shares are still held."""
+    query = select(rounds.c.ctx).where(rounds.c.phase != "finished")
+    return [Context(row.ctx) for row in view.connection.execute(query)]
+
+
+def add_seed(transaction: Writer, ctx: Context, silo: SiloId, sealed: bytes) -> None:
+    """Keep a seed, sealed as it came."""
+    transaction.connection.execute(insert(seeds).values(ctx=ctx, silo=silo, sealed=sealed))
+
+
+def seeds_of(view: Reader, ctx: Context) -> dict[SiloId, bytes]:
+    """The sealed seeds of a round, by silo."""
+    query = select(seeds).where(seeds.c.ctx == ctx).order_by(seeds.c.silo)
+    return {SiloId(PartyId(row.silo)): row.sealed for row in view.connection.execute(query)}
+
+
+def scrub_seeds(transaction: Writer, ctx: Context) -> None:
+    """Delete a round's seeds; SQLite overwrites them (``secure_delete``)."""
+    transaction.connection.execute(delete(seeds).where(seeds.c.ctx == ctx))

@@ -1,0 +1,101 @@
+"""The tables of a server's database; constraints say what may happen once.
+
+The aggregator and a share server each have a database of their own with the same shape, because both
+keep a log, rounds and the signed messages of each. Messages are kept as the bytes that were signed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata: Final = MetaData()
+
+log_entries: Final = Table(
+    "log_entries",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("line", LargeBinary, nullable=False),
+)
+"""The hash chain (``privacy.chain``): one canonical entry a row, never updated, never deleted."""
+
+models: Final = Table(
+    "models",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("architecture", String(64), nullable=False),
+    Column("size", Integer, nullable=False),
+)
+
+jobs: Final = Table(
+    "jobs",
+    metadata,
+    Column("position", Integer, primary_key=True),
+    Column("job", String(63), nullable=False, unique=True),
+    Column("envelope", LargeBinary, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("aborts", Integer, nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("final_model", Boolean, nullable=False),
+    CheckConstraint("state IN ('waiting', 'running', 'finished', 'failed')", name="job_state"),
+)
+"""``aborts`` counts rounds aborted in a row; ``model`` is the latest published one."""
+
+rounds: Final = Table(
+    "rounds",
+    metadata,
+    Column("position", Integer, primary_key=True),
+    Column("ctx", String(64), nullable=False, unique=True),
+    Column("job", String(63), nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("phase", String(16), nullable=False),
+    Column("duration_ms", Integer, nullable=False),
+    Column("scrubbed", Boolean, nullable=False),
+    UniqueConstraint("job", "round", name="a_round_number_never_repeats"),
+)
+"""``scrubbed``: every share server has confirmed that it deleted its shares."""
+
+messages: Final = Table(
+    "messages",
+    metadata,
+    Column("ctx", String(64), ForeignKey("rounds.ctx"), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("party", String(63), nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("ctx", "kind", "party", name="one_message_of_a_kind_per_party_and_round"),
+)
+
+seeds: Final = Table(
+    "seeds",
+    metadata,
+    Column("ctx", String(64), ForeignKey("rounds.ctx"), nullable=False),
+    Column("silo", String(63), nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("ctx", "silo", name="one_seed_per_silo_and_round"),
+)
+"""Still sealed to this server's key; only share servers after the first have rows here."""
+
+openings: Final = Table(
+    "openings",
+    metadata,
+    Column("ctx", String(64), ForeignKey("rounds.ctx"), primary_key=True),
+    Column("survivors", String(64), nullable=False),
+)
+"""At most one per context: at the aggregator an opening of the sum, at a share server a released share."""

@@ -1,0 +1,88 @@
+"""Bodies are counted while they stream, so that an oversize one is refused before it is held."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from privacy.canonical import canonical_bytes
+from privacy.errors import MalformedMessage, TooLarge
+from privacy.ids import Digest
+from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope
+
+WAIT_MAX_S = 60.0
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body.
+
+    Raises:
+        TooLarge: it is, or says it is, over ``limit`` bytes; no more than that was read.
+    """
+    refuse_announced(request, limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        if len(body) + len(chunk) > limit:
+            raise TooLarge(f"body: expected at most {limit} bytes, got more")
+        body += chunk
+    return bytes(body)
+
+
+def body_stream(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """The body as it comes, for a receiver that counts; an announced excess is refused before the first byte.
+
+    Raises:
+        TooLarge: ``Content-Length`` is over ``limit``.
+    """
+    refuse_announced(request, limit)
+    return request.stream()
+
+
+async def read_envelope(request: Request) -> Envelope:
+    """A signed envelope; nothing in it is believed yet."""
+    return parse_envelope(await read_body(request, MAX_ENVELOPE_BYTES))
+
+
+def envelope_response(envelope: Envelope, status: int = 200) -> Response:
+    """An envelope as it travels: its canonical bytes."""
+    return Response(canonical_bytes(envelope), status, media_type="application/json")
+
+
+def content_digest(request: Request) -> Digest:
+    """The SHA-256 of ``Content-Digest`` (RFC 9530), as hex.
+
+    Raises:
+        MalformedMessage: there is none, or it is not one SHA-256.
+    """
+    header = request.headers.get("content-digest", "")
+    if not (header.startswith("sha-256=:") and header.endswith(":") and len(header) > 10):
+        raise MalformedMessage("Content-Digest: expected sha-256=:…: (RFC 9530)")
+    try:
+        raw = base64.b64decode(header[len("sha-256=:") : -1], validate=True)
+    except binascii.Error as error:
+        raise MalformedMessage("Content-Digest: expected base64 between the colons") from error
+    if len(raw) != 32:
+        raise MalformedMessage(f"Content-Digest: expected 32 bytes, got {len(raw)}")
+    return Digest(raw.hex())
+
+
+def bounded_wait(seconds: float) -> float:
+    """A long-poll's patience: what was asked, at most a minute, so that proxies do not cut it."""
+    return min(max(seconds, 0.0), WAIT_MAX_S)
+
+
+def refuse_announced(request: Request, limit: int) -> None:
+    """Refuse by ``Content-Length`` alone.
+
+    Raises:
+        TooLarge: it is over ``limit``. MalformedMessage: it is not a number.
+    """
+    announced = request.headers.get("content-length", "0")
+    if not announced.isascii() or not announced.isdigit():
+        raise MalformedMessage("Content-Length: expected a number")
+    if int(announced) > limit:
+        raise TooLarge(f"body: expected at most {limit} bytes, got {announced}")

@@ -1,0 +1,84 @@
+"""What every server's web application has: problems, the identity wall, health, and refusals in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Final
+
+from fastapi import FastAPI, Path
+from starlette.responses import JSONResponse, StreamingResponse
+
+from aggregator.store import Store
+from aggregator.web_errors import OnRefused, Refused, install_problems
+from aggregator.web_identity import IdentityWall
+from privacy.ids import HEX32_PATTERN, NAME_PATTERN, Context, Digest, JobId
+from privacy.roster import Charter
+
+ContextPath = Annotated[Context, Path(pattern=HEX32_PATTERN)]
+DigestPath = Annotated[Digest, Path(pattern=HEX32_PATTERN)]
+JobPath = Annotated[JobId, Path(pattern=NAME_PATTERN)]
+IndexPath = Annotated[int, Path(ge=0, lt=100_000)]
+
+LOGGED_KINDS: Final = frozenset(
+    {
+        "malformed-message",
+        "signature-rejected",
+        "not-allowed",
+        "conflict",
+        "too-large",
+        "unprocessable",
+        "policy-refusal",
+    }
+)
+"""Refusals that an auditor wants to see; a missing round or a late call is everyday life."""
+
+
+def new_app(title: str, store: Store, charter_of: Callable[[], Charter]) -> FastAPI:
+    """An application in which every route but health is closed to strangers."""
+    app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None)
+    on_refused = refusals_to_log(store)
+    app.add_middleware(IdentityWall, charter_of=charter_of, on_refused=on_refused)
+    install_problems(app, on_refused)  # outside the wall, so that its refusals have a request id too
+
+    @app.get("/livez")
+    async def livez() -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/readyz")
+    async def readyz() -> JSONResponse:
+        with store.read() as view:
+            store.log.head(view.connection)
+        return JSONResponse({"status": "ready"})
+
+    return app
+
+
+def refusals_to_log(store: Store) -> OnRefused:
+    """Enter refusals of enrolled parties in the audit log; strangers cannot make it grow."""
+
+    def enter(refused: Refused) -> None:
+        if not refused.party or refused.kind not in LOGGED_KINDS:
+            return
+        with store.write() as transaction:
+            transaction.record(
+                "request_refused",
+                party=refused.party,
+                method=refused.method,
+                path=refused.path,
+                status=refused.status,
+                refusal=refused.kind,
+                request_id=refused.request_id,
+            )
+
+    return enter
+
+
+def log_response(store: Store) -> StreamingResponse:
+    """A server's whole log, one canonical entry a line."""
+
+    def lines() -> Iterator[bytes]:
+        with store.read() as view:
+            for line in store.log.lines(view.connection):
+                yield line + b"\n"
+
+    return StreamingResponse(lines(), media_type="application/jsonl")

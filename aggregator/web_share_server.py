@@ -1,0 +1,114 @@
+"""The share server's HTTP API: each route parses, calls the service and encodes its answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, FastAPI, Request
+from pydantic import ValidationError
+from starlette.responses import Response, StreamingResponse
+
+from aggregator.share_server.service import ShareServer
+from aggregator.store import Store
+from aggregator.web_body import body_stream, content_digest, envelope_response, read_body, read_envelope
+from aggregator.web_common import ContextPath, IndexPath, log_response, new_app
+from aggregator.web_identity import caller
+from privacy.canonical import Frozen, parse_canonical
+from privacy.errors import MalformedMessage
+from privacy.ids import SiloId
+from privacy.roster import Charter, Member
+from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope
+
+M = TypeVar("M", bound=Frozen)
+FromAggregator = Annotated[Member, Depends(caller("aggregator"))]
+FromSilo = Annotated[Member, Depends(caller("silo"))]
+FromResearcher = Annotated[Member, Depends(caller("researcher"))]
+
+
+class Submission(Frozen):
+    """A silo's manifest and, for servers after the first, its sealed seed in base64."""
+
+    manifest: Envelope
+    sealed_seed: str | None
+
+
+def share_server_app(server: ShareServer, store: Store, charter: Charter) -> FastAPI:
+    """The application over one service."""
+    app = new_app("Sealsum share server", store, lambda: charter)
+
+    @app.post("/v1/rounds")
+    async def admit(request: Request, _: FromAggregator) -> Response:
+        new = await server.admit(await read_envelope(request))
+        return Response(status_code=201 if new else 200)
+
+    @app.put("/v1/rounds/{ctx}/parts/{index}")
+    async def put_part(request: Request, ctx: ContextPath, index: IndexPath, silo: FromSilo) -> Response:
+        name = SiloId(silo.id)
+        size = server.intake.part_size(ctx, name, index)
+        body = body_stream(request, size)
+        new = await server.intake.receive_part(ctx, name, index, content_digest(request), body)
+        return Response(status_code=201 if new else 200)
+
+    @app.post("/v1/rounds/{ctx}/manifests")
+    async def post_manifest(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
+        submission = _parse(Submission, await _json(request))
+        sealed = None if submission.sealed_seed is None else _base64(submission.sealed_seed)
+        new = await server.intake.accept(ctx, SiloId(silo.id), submission.manifest, sealed)
+        return Response(status_code=201 if new else 200)
+
+    @app.post("/v1/rounds/{ctx}/close")
+    async def close(ctx: ContextPath, _: FromAggregator) -> Response:
+        return envelope_response(await server.close(ctx))
+
+    @app.post("/v1/rounds/{ctx}/agree")
+    async def agree(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
+        return envelope_response(await server.agree(ctx, await _envelopes(request)))
+
+    @app.post("/v1/rounds/{ctx}/release")
+    async def release(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
+        return envelope_response(await server.release(ctx, await _envelopes(request)))
+
+    @app.get("/v1/rounds/{ctx}/opening/{index}")
+    async def opening(ctx: ContextPath, index: IndexPath, _: FromAggregator) -> Response:
+        return Response(server.opening_part(ctx, index), media_type="application/octet-stream")
+
+    @app.post("/v1/rounds/{ctx}/finish")
+    async def finish(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
+        await server.finish(ctx, await read_envelope(request))
+        return Response(status_code=204)
+
+    @app.get("/v1/log")
+    async def log(_: FromResearcher) -> StreamingResponse:
+        return log_response(store)
+
+    return app
+
+
+async def _json(request: Request) -> Any:
+    return parse_canonical(await read_body(request, MAX_ENVELOPE_BYTES), MAX_ENVELOPE_BYTES)
+
+
+async def _envelopes(request: Request) -> list[Envelope]:
+    raw = await _json(request)
+    if not isinstance(raw, list):
+        raise MalformedMessage(f"body: expected a list of envelopes, got {type(raw).__name__}")
+    return [_parse(Envelope, item) for item in raw]
+
+
+def _parse(model: type[M], value: Any) -> M:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        # Only where and why: what came may hold a secret.
+        fault = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        raise MalformedMessage(f"{model.__name__.lower()}.{where}: {fault['msg']}") from error
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MalformedMessage("sealed_seed: expected base64") from error
