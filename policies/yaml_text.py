@@ -75,7 +75,7 @@ def read_yaml(text: str) -> tuple[object, list[Finding]]:
         return None, [
             Finding(
                 "yaml.too_large",
-                "a threat model is a page that people read",
+                "this is a page that people read and sign",
                 f"at most {MAX_BYTES} bytes",
                 f"{size} bytes",
                 "shorten its comments",
