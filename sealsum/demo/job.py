@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.dp.accountant import epsilon
+from privacy.dp.events import DpEvent
 from privacy.ids import Digest, JobId
 from privacy.plan import DpTerms, JobSpec, ModelTerms, TrainingTerms, VectorTerms
 from privacy.schema import CategoricalFeature, DataSchema, Label, NumericFeature
@@ -91,7 +93,8 @@ class DemoTerms:
     training: TrainingTerms
     dp: DpTerms
     rounds: int
-    target_epsilon: float
+    epsilon: float
+    """What the whole job costs each hospital, at ``dp.delta``."""
     initial: NDArray[np.float32]
     """float32[d]"""
 
@@ -119,43 +122,49 @@ class DemoTerms:
         )
 
 
-def demo_terms(rounds: int, epsilon: float, seed: int) -> DemoTerms:
+def demo_terms(rounds: int, target: float, seed: int, round_cap: float | None = None) -> DemoTerms:
     """Derive the job's terms from the demo's options.
+
+    Args:
+        target: most ε the whole job may cost.
+        round_cap: most ε one round may cost; matters when a few rounds are to spend all of ``target``.
 
     Raises:
         ConfigurationError: no noise reaches that ε in so many rounds.
     """
     steps = rounds * LOCAL_STEPS
+    noise = least_noise(target, DELTA, SAMPLE_RATE, steps)
+    if round_cap is not None:
+        noise = max(noise, least_noise(round_cap, DELTA, SAMPLE_RATE, LOCAL_STEPS))
+    cost = epsilon([DpEvent(sample_rate=SAMPLE_RATE, noise_multiplier=noise, steps=steps)], DELTA)
     schema = heart_schema()
     model = model_terms("mlp", schema.width, HIDDEN)
     return DemoTerms(
         data=schema,
         model=model,
         training=TrainingTerms(
-            local_steps=LOCAL_STEPS,
-            learning_rate=learning_rate(epsilon, steps),
-            server_learning_rate=1.0,
+            local_steps=LOCAL_STEPS, learning_rate=learning_rate(cost, steps), server_learning_rate=1.0
         ),
         dp=DpTerms(
             unit="patient",
             sample_rate=SAMPLE_RATE,
-            noise_multiplier=least_noise(epsilon, DELTA, SAMPLE_RATE, steps),
+            noise_multiplier=noise,
             clip_l2=CLIP_L2,
             normaliser=NORMALISER,
             delta=DELTA,
         ),
         rounds=rounds,
-        target_epsilon=epsilon,
+        epsilon=cost,
         initial=first_model(model, seed),
     )
 
 
-def learning_rate(epsilon: float, steps: int) -> float:
+def learning_rate(cost: float, steps: int) -> float:
     """Longer steps where there is less noise or there are fewer steps, to three digits.
 
     What matters is rate x steps; the exponent was fitted for ε from 1 to 8.
     """
-    rate: float = epsilon**0.66 * _REFERENCE_STEPS / steps
+    rate: float = cost**0.66 * _REFERENCE_STEPS / steps
     return float(f"{min(rate, _LARGEST_LEARNING_RATE):.3g}")
 
 

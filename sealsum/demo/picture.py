@@ -6,6 +6,7 @@ This module is the only door to matplotlib; it draws on its own figures and keep
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,9 @@ def write_png(result: DemoResult, path: Path) -> None:
         figure = Figure(figsize=(9.4, 6.6), layout="constrained", facecolor="white")
         grid = figure.add_gridspec(2, 1, height_ratios=[3.7, 2.9], hspace=0.06)
         above, below = figure.add_subfigure(grid[0]), figure.add_subfigure(grid[1])
-        target = result.mechanism.target_epsilon
+        most = math.ceil(100 * max(silo.epsilon for silo in result.silos)) / 100
         above.suptitle(
-            f"Four hospitals, one model: ε ≤ {target:g} per patient, only sums opened",
+            f"Four hospitals, one model: ε ≤ {most:g} per patient, only sums opened",
             x=0.015,
             ha="left",
             fontsize=13,

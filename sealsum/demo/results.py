@@ -81,7 +81,6 @@ class Mechanism:
     noise_multiplier: float
     sample_rate: float
     local_steps: int
-    target_epsilon: float
     accountant: str
 
 

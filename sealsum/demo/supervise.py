@@ -6,6 +6,7 @@ Each child has its own session and one log file; the demo's own exit, by whateve
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from sealsum.demo.logs import LogReader, last_error
 from sealsum.demo.watchdog import GRACE_S, alive, signal_group
 
 _LOOK_S = 0.02
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Eight processes share one machine; more threads each only get in each other's way."""
 
 
 class ChildFailed(SealsumError):
@@ -35,6 +38,8 @@ class Child:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    may_end_with: tuple[int, ...] = ()
+    """Exit codes with which it may end by itself while the others go on."""
 
     def failed(self, what: str) -> ChildFailed:
         """The error that says what went wrong, in the child's own words."""
@@ -66,7 +71,13 @@ class Supervisor:
             self._pipe.close()
             self._watchdog.wait(timeout=2 * GRACE_S)
 
-    def start(self, name: str, command: Sequence[str], stdout: Path | None = None) -> Child:
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        stdout: Path | None = None,
+        may_end_with: tuple[int, ...] = (),
+    ) -> Child:
         """Start a child; what it prints goes to ``logs/<name>.log``, or its stdout to a file of its own."""
         log = self._logs / f"{name}.log"
         with log.open("ab") as errors, (stdout or log).open("ab") as output:
@@ -76,8 +87,9 @@ class Supervisor:
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
+                env={**os.environ, **_ONE_THREAD},
             )
-        child = Child(name, process, log)
+        child = Child(name, process, log, may_end_with)
         self._children.append(child)
         self._tell(f"+{process.pid}\n")
         return child
@@ -117,14 +129,15 @@ class Supervisor:
         return code
 
     def check(self) -> None:
-        """Look whether every child that should be running is.
+        """Look whether every child that is needed is running.
 
         Raises:
             ChildFailed: one has ended.
         """
         for child in self._children:
-            if child.process.poll() is not None:
-                raise child.failed(f"ended with exit code {child.process.returncode} while it was needed")
+            code = child.process.poll()
+            if code is not None and code not in child.may_end_with:
+                raise child.failed(f"ended with exit code {code} while it was needed")
 
     def stop(self, children: Sequence[Child]) -> None:
         """End children and whatever they started: SIGTERM to each group, after ten seconds SIGKILL."""

@@ -59,7 +59,6 @@ def example_result(rounds: int = 20, refusals: tuple[RefusalRow, ...] = ()) -> D
             noise_multiplier=4.56,
             sample_rate=0.5,
             local_steps=2,
-            target_epsilon=3.0,
             accountant="dp-accounting 0.6 PLD",
         ),
         silos=silos,

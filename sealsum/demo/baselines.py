@@ -1,0 +1,124 @@
+"""What federating is compared with: each hospital alone under the same DP, and all data pooled without DP.
+
+Runs as a process of its own beside the federation: ``python -m sealsum.demo.baselines REQUEST ANSWER``.
+The pooled model is what nobody in the federation may train; the demo can, since the data are public.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from privacy.canonical import Frozen
+from privacy.plan import DpTerms, ModelTerms, TrainingTerms
+from privacy.schema import DataSchema
+from sealsum.demo.job import first_model
+from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
+from silo_agent.data.records import Records
+from silo_agent.dpsgd import train_privately
+from silo_agent.models.adapters import ADAPTERS, build_model, export_vector
+
+POOLED_STEPS = 300
+POOLED_LEARNING_RATE = 0.02
+WEIGHT_DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)
+FOLDS = 3
+
+
+class BaselineRequest(Frozen):
+    """The federated job's own terms, so that the comparison is of like with like."""
+
+    data: DataSchema
+    model: ModelTerms
+    training: TrainingTerms
+    dp: DpTerms
+    rounds: int
+    seed: int
+    hospitals: dict[str, HospitalFiles]
+
+
+class BaselineAnswer(Frozen):
+    """AUC by hospital name: on its own held-out third, and on everybody's."""
+
+    local_only: dict[str, float]
+    local_only_on_all: dict[str, float]
+    pooled: dict[str, float]
+    pooled_on_all: float
+    weight_decay: float
+    """What cross-validation on the pooled training rows chose for the pooled model."""
+
+
+def train_alone(request: BaselineRequest, records: Records) -> NDArray[np.float32]:
+    """One hospital's model by the silo agent's own DP-SGD, as many steps as in the federation: float32[d]."""
+    vector = first_model(request.model, request.seed)
+    adapter = ADAPTERS[request.model.adapter]
+    for _ in range(request.rounds):
+        update = train_privately(adapter, request.model, vector, records, request.training, request.dp)
+        vector = vector + np.float32(request.training.server_learning_rate) * update
+    return vector
+
+
+def train_pooled(
+    model: ModelTerms, start: NDArray[np.float32], records: Records, weight_decay: float
+) -> NDArray[np.float32]:
+    """Full-batch Adam on the mean loss plus ``weight_decay`` · ‖θ‖², without DP: float32[d]."""
+    torch.set_num_threads(1)
+    module = build_model(ADAPTERS[model.adapter], model, start)
+    optimizer = torch.optim.Adam(module.parameters(), lr=POOLED_LEARNING_RATE)
+    features, labels = torch.from_numpy(records.features), torch.from_numpy(records.labels)
+    for _ in range(POOLED_STEPS):
+        optimizer.zero_grad()
+        loss = binary_cross_entropy_with_logits(module(features).squeeze(-1), labels)
+        penalty = torch.stack([parameter.square().sum() for parameter in module.parameters()]).sum()
+        torch.autograd.backward(loss + weight_decay * penalty)
+        optimizer.step()
+    return export_vector(model, module)
+
+
+def chosen_weight_decay(model: ModelTerms, start: NDArray[np.float32], records: Records, seed: int) -> float:
+    """The weight decay with the best mean AUC over folds of the training rows; held-out rows play no part."""
+    fold = np.random.default_rng(seed).permutation(len(records)) % FOLDS
+    means = [
+        np.mean(
+            [
+                auc_of(
+                    model,
+                    train_pooled(model, start, _rows(records, fold != left_out), weight_decay),
+                    _rows(records, fold == left_out),
+                )
+                for left_out in range(FOLDS)
+            ]
+        )
+        for weight_decay in WEIGHT_DECAYS
+    ]
+    return WEIGHT_DECAYS[int(np.argmax(means))]
+
+
+def compare(request: BaselineRequest) -> BaselineAnswer:
+    """Train and score both baselines."""
+    training, held_out = read_tables(request.data, request.hospitals)
+    everyone = joined(held_out)
+    alone = {name: train_alone(request, records) for name, records in training.items()}
+    start = first_model(request.model, request.seed)
+    weight_decay = chosen_weight_decay(request.model, start, joined(training), request.seed)
+    pooled = train_pooled(request.model, start, joined(training), weight_decay)
+    return BaselineAnswer(
+        local_only={name: auc_of(request.model, alone[name], held_out[name]) for name in alone},
+        local_only_on_all={name: auc_of(request.model, alone[name], everyone) for name in alone},
+        pooled={name: auc_of(request.model, pooled, held_out[name]) for name in alone},
+        pooled_on_all=auc_of(request.model, pooled, everyone),
+        weight_decay=weight_decay,
+    )
+
+
+def _rows(records: Records, chosen: NDArray[np.bool_]) -> Records:
+    return Records(records.features[chosen], records.labels[chosen])
+
+
+if __name__ == "__main__":
+    _request = BaselineRequest.model_validate_json(Path(sys.argv[1]).read_bytes())
+    Path(sys.argv[2]).write_text(compare(_request).model_dump_json(), encoding="utf-8")

@@ -1,0 +1,65 @@
+"""Would the policy refuse this job? Asked of the policy's own rules before any process is started.
+
+The gates of silos and servers ask again when the job is there; this spares the user the wait.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from aggregator.enrolment.chartering import roster_findings
+from aggregator.planning import SESSION_BYTES, plan_round
+from policies.findings import PolicyRefusal
+from policies.loader import LoadedPolicy
+from policies.rules_plan import plan_findings
+from privacy.identity import SigningKey
+from privacy.ids import PartyId
+from privacy.roster import Charter, Member
+from sealsum.demo.cast import CAST, FEDERATION
+from sealsum.demo.job import DemoTerms
+
+
+def refuse_if_policy_does(policy: LoadedPolicy, terms: DemoTerms) -> None:
+    """Judge the first round of the demo's job as it will be planned, all hospitals invited.
+
+    Raises:
+        PolicyRefusal: with every finding; nothing has been started.
+    """
+    charter = _trial_charter(policy)
+    findings = list(roster_findings(policy.model, charter.members))
+    job = terms.job(FEDERATION, charter.digest)
+    plan = plan_round(
+        job,
+        charter,
+        policy,
+        silos=charter.silos,
+        number=1,
+        model=job.initial_model,
+        session=secrets.token_bytes(SESSION_BYTES),
+    )
+    findings += plan_findings(policy, plan, job, charter)
+    if findings and policy.model.spec.mode == "enforce":
+        raise PolicyRefusal(f"policy {policy.model.metadata.name}, judged before anything ran", findings)
+
+
+def _trial_charter(policy: LoadedPolicy) -> Charter:
+    """The demo's roster with keys that are thrown away: rules look at roles and institutions."""
+    members = [
+        Member(
+            id=PartyId(part.name),
+            role=part.role,
+            legal_entity=part.legal_entity,
+            operator=part.operator,
+            verify_key=SigningKey.generate().verify_key,
+            sealing_key="00" if part.role == "share_server" else "",
+            url="https://127.0.0.1" if part.serves else "",
+        )
+        for part in CAST
+    ]
+    return Charter(
+        federation=FEDERATION,
+        epoch=1,
+        members=tuple(sorted(members, key=lambda member: member.id)),
+        policy=policy.digest,
+        policy_text=policy.text,
+    )
