@@ -10,8 +10,9 @@ import click
 
 from privacy.errors import ConfigurationError, PeerFault
 from sealsum.job_file import read_job_file
+from sealsum.job_view import JobView
 from sealsum.model_files import model_file, read_model
-from sealsum.sdk import Federation, JobHandle, JobView
+from sealsum.sdk import Federation, JobHandle
 
 _STATE = click.option(
     "--state",

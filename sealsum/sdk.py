@@ -26,10 +26,10 @@ from privacy.keystore import Identity, load_identity, read_file
 from privacy.plan import JobSpec
 from privacy.roster import Charter
 from privacy.update import FLOAT_BYTES, model_bytes, model_digest, model_vector
-from privacy.wire.charter import open_charter, succeed_charter
 from privacy.wire.envelope import Envelope, open_envelope, parse_envelope, sign_message
 from privacy.wire.messages import MAX_BYTES
 from sealsum.job_view import ENDED, JobView
+from silo_agent.charter_pin import CharterPin
 from silo_agent.durable import private_directory, write_durably
 from silo_agent.transport import FederationClient
 
@@ -64,24 +64,20 @@ class Federation:
             raise ConfigurationError(
                 f"{state}: jobs are signed by researchers; this party enrolled as {identity.pin.role}"
             )
-        held = _held_charter(identity)
-        url = aggregator_url or (_aggregator_url(held) if held is not None else None)
-        if url is None:
+        path = state / "charter.json"
+        pin = CharterPin(path, identity.pin)
+        if aggregator_url is None and not path.exists():
             raise ConfigurationError(
                 f"{state}: no charter is held yet; say where the aggregator is (--aggregator https://…), "
                 "or put the officer's charter.json there"
             )
-        client = FederationClient(identity, url, proxy=proxy)
+        client = FederationClient(identity, aggregator_url or _aggregator_url(pin.charter), proxy=proxy)
         try:
-            envelope = client.get_envelope("/v1/charter")
-            offered = open_charter(envelope, identity.pin.officer_key, identity.pin.federation)  # (2)
-            charter = succeed_charter(held, offered)
+            charter = pin.offer(client.get_envelope("/v1/charter"))  # (2)
             _must_list(charter, identity)  # (3)
         except BaseException:
             client.close()
             raise
-        if charter is not held:
-            write_durably(state / "charter.json", canonical_bytes(envelope))
         return Federation(identity, charter, client)
 
     def __enter__(self) -> Self:
@@ -248,14 +244,6 @@ class JobHandle:
         if came != digest:
             raise SignatureRejected(f"model: expected digest {digest[:16]}…, got {came[:16]}…")
         return model_vector(self.spec.model, raw)
-
-
-def _held_charter(identity: Identity) -> Charter | None:
-    path = identity.directory / "charter.json"
-    if not path.exists():
-        return None
-    envelope = parse_envelope(read_file(path))
-    return open_charter(envelope, identity.pin.officer_key, identity.pin.federation)
 
 
 def _aggregator_url(charter: Charter) -> str:

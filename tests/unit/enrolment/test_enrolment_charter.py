@@ -1,0 +1,133 @@
+"""A charter is what the pinned officer signed for this federation, and never an older one."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from aggregator.enrolment.authority import Authority
+from aggregator.enrolment.chartering import seal_charter
+from policies.findings import PolicyRefusal
+from privacy.errors import ConfigurationError, Conflict, OutOfOrder, SignatureRejected
+from privacy.identity import SigningKey
+from privacy.ids import PartyId
+from privacy.roster import Charter
+from privacy.wire.charter import OFFICER, federation_context, open_charter, sign_charter, succeed_charter
+from privacy.wire.envelope import sign_message
+from tests.enrolment import ROSTER, enrol_all, found, guest, invited
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return found(tmp_path / "fed")
+
+
+def sealed(authority: Authority) -> Charter:
+    enrol_all(authority)
+    return seal_charter(authority, drop_pending=False)
+
+
+def test_a_sealed_charter_opens_under_the_officers_key(authority: Authority) -> None:
+    charter = sealed(authority)
+    envelope = authority.charter_envelope()
+    assert envelope is not None
+    assert open_charter(envelope, authority.card.officer_key, "cardio-net") == charter
+    assert charter.epoch == 1
+    assert charter.silos == ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
+    assert charter.share_servers == ("share-a", "share-b")
+    assert charter.policy == authority.policy().digest
+
+
+def test_a_charter_of_another_officer_is_refused(authority: Authority) -> None:
+    charter = sealed(authority)
+    with pytest.raises(SignatureRejected, match="not over these bytes by this key"):
+        open_charter(sign_charter(charter, SigningKey.generate()), authority.card.officer_key, "cardio-net")
+
+
+def test_a_charter_of_another_federation_is_refused(authority: Authority) -> None:
+    charter = sealed(authority)
+    officer = authority.officer()
+    with pytest.raises(SignatureRejected, match="context"):
+        open_charter(sign_charter(charter, officer), officer.verify_key, "bank-net")
+    disguised = sign_message(charter, "charter", federation_context("bank-net"), OFFICER, officer)
+    with pytest.raises(SignatureRejected, match=r"charter\.federation: expected bank-net, got cardio-net"):
+        open_charter(disguised, officer.verify_key, "bank-net")
+
+
+def test_a_charter_from_a_member_is_refused_even_under_the_officers_key(authority: Authority) -> None:
+    charter = sealed(authority)
+    officer = authority.officer()
+    envelope = sign_message(
+        charter, "charter", federation_context("cardio-net"), PartyId("coordinator"), officer
+    )
+    with pytest.raises(SignatureRejected, match=r"charter\.sender"):
+        open_charter(envelope, officer.verify_key, "cardio-net")
+
+
+def test_a_lower_epoch_is_never_taken_back(authority: Authority) -> None:
+    first = sealed(authority)
+    second = seal_charter(authority, drop_pending=False)
+    assert (first.epoch, second.epoch) == (1, 2)
+    assert succeed_charter(None, first) is first
+    assert succeed_charter(first, second) is second
+    with pytest.raises(OutOfOrder, match="expected 2 or later, got 1"):
+        succeed_charter(second, first)
+
+
+def test_two_charters_of_one_epoch_are_a_conflict(authority: Authority) -> None:
+    charter = sealed(authority)
+    other = charter.model_copy(update={"members": charter.members[1:]})
+    assert succeed_charter(charter, Charter.model_validate(charter.model_dump())) is charter
+    with pytest.raises(Conflict, match="two different ones"):
+        succeed_charter(charter, Charter.model_validate(other.model_dump()))
+
+
+@pytest.mark.parametrize(
+    ("absent", "rule"),
+    [
+        ({"coordinator"}, "roster.aggregator"),
+        ({"researcher"}, "roster.researcher"),
+        ({"share-b"}, "roster.share_servers"),
+        ({"hospital-a", "hospital-b"}, "roster.silos"),
+    ],
+)
+def test_a_roster_the_policy_cannot_be_kept_with_is_not_sealed(
+    authority: Authority, absent: set[str], rule: str
+) -> None:
+    enrol_all(authority, tuple(who for who in ROSTER if who.party not in absent))
+    with pytest.raises(PolicyRefusal) as refusal:
+        seal_charter(authority, drop_pending=False)
+    assert [finding.rule for finding in refusal.value.findings] == [rule]
+    assert authority.charter() is None
+
+
+def test_share_servers_of_one_operator_are_not_sealed(authority: Authority) -> None:
+    roster = tuple(
+        dataclasses.replace(who, operator="One IT firm") if who.role == "share_server" else who
+        for who in ROSTER
+    )
+    enrol_all(authority, roster)
+    with pytest.raises(PolicyRefusal, match=r"roster\.operators"):
+        seal_charter(authority, drop_pending=False)
+
+
+def test_silos_of_one_institution_count_once(authority: Authority) -> None:
+    roster = tuple(
+        dataclasses.replace(who, legal_entity="One hospital trust") if who.role == "silo" else who
+        for who in ROSTER
+    )
+    enrol_all(authority, roster)
+    with pytest.raises(PolicyRefusal, match=r"roster\.silos"):
+        seal_charter(authority, drop_pending=False)
+
+
+def test_sealing_waits_for_open_invitations_unless_they_are_dropped(authority: Authority) -> None:
+    enrol_all(authority)
+    invited(authority, guest("hospital-late"))
+    with pytest.raises(ConfigurationError, match="pending invitations: hospital-late"):
+        seal_charter(authority, drop_pending=False)
+    charter = seal_charter(authority, drop_pending=True)
+    assert "hospital-late" not in charter.silos
+    assert authority.register.find(PartyId("hospital-late")) is None
