@@ -37,7 +37,8 @@ class RoundView(_Report):
     outcome: str
     reason: str
     survivors: tuple[str, ...]
-    duration_ms: float
+    duration_ms: float | None = None
+    """``None`` for a round that a restart cut short."""
 
 
 class JobView(_Report):
