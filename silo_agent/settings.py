@@ -121,11 +121,17 @@ def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:
         name: dataset.model_copy(update={"path": base / dataset.path})
         for name, dataset in settings.datasets.items()
     }
-    names_a_file = settings.threat_model.endswith((".yaml", ".yml")) or "/" in settings.threat_model
     return settings.model_copy(
         update={
             "state_dir": base / settings.state_dir,
             "datasets": datasets,
-            "threat_model": str(base / settings.threat_model) if names_a_file else settings.threat_model,
+            "threat_model": str(base / settings.threat_model)
+            if names_a_file(settings.threat_model)
+            else settings.threat_model,
         }
     )
+
+
+def names_a_file(threat_model: str) -> bool:
+    """Whether the setting is a path; profiles' names have neither a slash nor an ending."""
+    return "/" in threat_model or threat_model.endswith((".yaml", ".yml"))

@@ -22,6 +22,18 @@ from privacy.ids import Context, Digest, SiloId
 from silo_agent.ledger.journal import Journal, read_journal
 from silo_agent.ledger.spending import Account, Begin, JobCharge, Opening, Reserve, Settle
 
+
+class CapReached(BudgetExhausted):
+    """Which cap a reservation would pass."""
+
+    def __init__(self, cap: str, limit: float, cost: float) -> None:
+        super().__init__(
+            f"{cap}: expected at most {limit:g}, got {cost:.4g} with this round; "
+            "the owner of the data may raise the cap in silo.yaml, or the job must ask for less"
+        )
+        self.cap = cap
+
+
 _LEAST_ROUND = 1e-3
 """ε below which no useful round fits: a remainder this small counts as spent."""
 
@@ -79,9 +91,9 @@ class Ledger:
         """Whether that round was ever paid for."""
         return context in self._account.reserved
 
-    def is_settled(self, context: Context) -> bool:
-        """Whether that round's training and encoding came to an end."""
-        return context in self._account.settled
+    def is_open(self, context: Context) -> bool:
+        """Whether that round has begun and is not settled."""
+        return context in self._account.begun - self._account.settled
 
     def is_spent(self) -> bool:
         """Whether the lifetime caps leave no room for any round."""
@@ -151,15 +163,16 @@ class Ledger:
             raise OutOfOrder(f"ledger: round {reserved.context[:16]}… is not waiting to begin")
         self._append("begin", Begin(context=reserved.context).model_dump(mode="json"), now)
 
-    def settle(self, reserved: Reserved, steps: int, now: datetime) -> None:
+    def settle(self, context: Context, now: datetime) -> None:
         """Record that all was done for which the round was charged.
 
         Raises:
             OutOfOrder: not begun, or settled before.
         """
-        if reserved.context not in self._account.begun or reserved.context in self._account.settled:
-            raise OutOfOrder(f"ledger: round {reserved.context[:16]}… is not waiting to be settled")
-        self._append("settle", Settle(context=reserved.context, steps=steps).model_dump(mode="json"), now)
+        if context not in self._account.begun or context in self._account.settled:
+            raise OutOfOrder(f"ledger: round {context[:16]}… is not waiting to be settled")
+        steps = self._account.reserved[context].event.steps
+        self._append("settle", Settle(context=context, steps=steps).model_dump(mode="json"), now)
 
     def close(self) -> None:
         """Let another process open it."""
@@ -210,7 +223,4 @@ def _mechanism(event: DpEvent) -> tuple[str, float, float]:
 def _assert_within(cap: str, cost: float, limit: float) -> None:
     # Written so that NaN and infinity fail.
     if not cost <= limit:
-        raise BudgetExhausted(
-            f"{cap}: expected at most {limit:g}, got {cost:.4g} with this round; "
-            "the owner of the data may raise the cap in silo.yaml, or the job must ask for less"
-        )
+        raise CapReached(cap, limit, cost)

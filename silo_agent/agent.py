@@ -1,0 +1,269 @@
+"""The silo's process: dial out, wait for offers, answer each, carry the answer, check how the round ended.
+
+It never listens. It ends when told to, when ``until_idle`` and its job is over, or when no budget is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from policies.findings import PolicyRefusal
+from policies.loader import LoadedPolicy, load_threat_model
+from privacy.errors import LedgerDamaged, NotFound, PeerFault, SealsumError, SignatureRejected
+from privacy.ids import Context, SiloId
+from privacy.keystore import Identity
+from privacy.plan import JobSpec
+from privacy.wire.envelope import Envelope, open_envelope, sign_message
+from privacy.wire.messages import MAX_BYTES, RoundOffer
+from silo_agent.attendance import Attendance, Attended, names_of
+from silo_agent.charter_pin import CharterPin
+from silo_agent.delivery import Delivery
+from silo_agent.dpsgd import Stopped
+from silo_agent.ledger.books import Books
+from silo_agent.ledger.ledger import CapReached
+from silo_agent.outbox import Stored
+from silo_agent.participation import Site
+from silo_agent.problems import Unreachable
+from silo_agent.refusals import finding_of, refusal_of
+from silo_agent.results import open_result
+from silo_agent.settings import SiloSettings
+from silo_agent.transport import FederationClient
+
+_log = logging.getLogger(__name__)
+
+EXIT_DONE = 0
+EXIT_BUDGET = 4
+
+
+class Interrupted(BaseException):
+    """The agent was told to end while it was only waiting."""
+
+
+class Agent:
+    """One silo's agent. ``stop`` may be called from a signal handler of the thread that runs it."""
+
+    def __init__(self, settings: SiloSettings, identity: Identity, own_policy: LoadedPolicy) -> None:
+        """Open ledgers and outbox, and learn the charter in force.
+
+        Raises:
+            LedgerDamaged: a ledger does not verify. PeerFault: the aggregator does not answer, or shows
+                a charter that does not hold.
+        """
+        self._settings = settings
+        self._identity = identity
+        self._own_policy = own_policy
+        self._silo = SiloId(identity.pin.party)
+        self._stopping = threading.Event()
+        self._waiting = False
+        self._after: Context | None = None
+        self._job: str | None = None
+        self._job_ended = False
+        self._budget_refused = False
+        self._books = Books(identity, settings, own_policy, datetime.now(UTC))
+        self._attendance = Attendance(settings, identity, self._books, self._stopping)
+        self._pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
+        with FederationClient(
+            identity, settings.aggregator_url, proxy=settings.proxy, stopping=self._stopping
+        ) as first:
+            self._pin.offer(first.get_envelope("/v1/charter"))
+        self._meet()
+
+    def _meet(self) -> None:
+        """Derive who there is, and connections to them, from the charter in force."""
+        charter = self._pin.charter
+        self._site = Site(
+            silo=self._silo,
+            verify_key=self._identity.signing.verify_key,
+            charter=charter,
+            policies=(load_threat_model(charter.policy_text), self._own_policy),
+            datasets=self._settings.datasets,
+        )
+        self._delivery = Delivery(self._identity, charter, self._settings.proxy, self._stopping)
+
+    def close(self) -> None:
+        """Close connections and release the ledgers."""
+        self._attendance.close()
+        self._delivery.close()
+        self._books.close()
+
+    def stop(self) -> None:
+        """End soon: at once where the agent only waits, else after the step it is in."""
+        self._stopping.set()
+        if self._waiting:
+            raise Interrupted
+
+    def run(self, until_idle: bool) -> int:
+        """Serve until told to stop; returns the process's exit code.
+
+        Raises:
+            LedgerDamaged, and PeerFault where going on would be wrong: a result that does not verify,
+            or (``until_idle``) an aggregator that is gone.
+        """
+        try:
+            self._resume()
+            while not self._stopping.is_set():
+                code = self._exit_code(until_idle)
+                if code is not None:
+                    return code
+                offer = self._next_offer(until_idle)
+                if offer is not None:
+                    self._answer(offer)
+        except (Interrupted, Stopped):
+            _log.info("stopped")
+        return EXIT_DONE
+
+    def _exit_code(self, until_idle: bool) -> int | None:
+        """``None`` while there is something left to do."""
+        if self._books.all_spent() or (until_idle and self._budget_refused):
+            return EXIT_BUDGET
+        return EXIT_DONE if until_idle and self._job_ended else None
+
+    def _resume(self) -> None:
+        """Finish what a crash interrupted: resend complete contributions, byte for byte; drop the others."""
+        for context in self._attendance.outbox.drop_incomplete():
+            _log.warning("resumed", extra={"context": context, "outcome": "dropped, stays charged"})
+        for stored in self._attendance.outbox.pending():
+            self._books.settle_if_open(stored.context, datetime.now(UTC))
+            try:
+                attended = self._reopen(stored)
+            except PeerFault as error:  # signed under a roster that is no longer in force
+                _log.warning("resumed", extra={"context": stored.context, "outcome": f"dropped: {error}"})
+                self._attendance.outbox.remove(stored.context)
+                continue
+            _log.info("resumed", extra={**names_of(attended.plan), "outcome": "resent"})
+            self._finish(attended)
+            self._after = stored.context
+
+    def _reopen(self, stored: Stored) -> Attended:
+        offer = open_envelope(
+            stored.contribution.offer,
+            RoundOffer,
+            kind="offer",
+            context=stored.context,
+            verify_key_of=lambda sender: self._site.charter.member(sender).verify_key,
+            max_bytes=MAX_BYTES["offer"],
+        ).message
+        dataset = JobSpec.model_validate_json(offer.job.body).dataset
+        return Attended(offer.plan, dataset, stored, train_ms=0.0, own_ms=0.0)
+
+    def _next_offer(self, until_idle: bool) -> Envelope | None:
+        try:
+            with self._idle():
+                offer = self._delivery.next_offer(self._after)
+            if offer is None and until_idle and self._job is not None:
+                self._job_ended = self._delivery.job_has_ended(self._job)
+        except Unreachable as error:
+            if until_idle:
+                raise
+            _log.warning("unreachable", extra={"reason": str(error)})
+            return None
+        return offer
+
+    def _answer(self, envelope: Envelope) -> None:
+        """Take part, or say why not. Only a damaged ledger and an order to stop end the agent here."""
+        self._after = Context(envelope.context)
+        try:
+            attended = self._take_part(envelope)
+        except (LedgerDamaged, Stopped):
+            raise
+        except SealsumError as error:
+            self._refuse(Context(envelope.context), error)
+            return
+        self._job = attended.plan.job
+        self._finish(attended)
+
+    def _take_part(self, envelope: Envelope) -> Attended:
+        try:
+            return self._attendance.take_part(envelope, self._site, self._delivery)
+        except (SignatureRejected, PolicyRefusal):
+            # The offer may rest on a newer charter than the one held.
+            if not self._charter_changed():
+                raise
+        return self._attendance.take_part(envelope, self._site, self._delivery)
+
+    def _charter_changed(self) -> bool:
+        before = self._pin.charter
+        if self._pin.offer(self._delivery.aggregator.get_envelope("/v1/charter")) is before:
+            return False
+        self._delivery.close()
+        self._meet()
+        _log.info("charter", extra={"epoch": self._pin.charter.epoch, "digest": self._pin.charter.digest})
+        return True
+
+    def _refuse(self, context: Context, error: SealsumError) -> None:
+        self._budget_refused = isinstance(error, CapReached)
+        extra = {"context": context, "rule": finding_of(error).rule, "reason": str(error)}
+        _log.warning("refused", extra=extra)
+        refusal = refusal_of(error, self._silo)
+        try:
+            self._delivery.refuse(
+                context, sign_message(refusal, "refusal", context, self._silo, self._identity.signing)
+            )
+        except PeerFault as fault:
+            _log.warning("refusal_not_taken", extra={"context": context, "reason": str(fault)})
+
+    def _finish(self, attended: Attended) -> None:
+        """Carry a contribution, wait for the round's end, and forget the round."""
+        names = names_of(attended.plan)
+        started = time.perf_counter()
+        try:
+            self._delivery.deliver(attended.stored)
+            _log.info("uploaded", extra=names)
+        except PeerFault as error:
+            # The servers that have it may complete the round without the others, or the deadline ends it.
+            _log.warning("upload_failed", extra={**names, "reason": str(error)})
+        own_ms = attended.own_ms + 1000 * (time.perf_counter() - started)
+        self._attendance.foresee(attended)
+        envelope = self._await_result(attended.plan.context)
+        self._attendance.outbox.remove(attended.plan.context)
+        if envelope is None:
+            return
+        started = time.perf_counter()
+        result = open_result(envelope, attended.plan, self._site.charter)
+        own_ms += 1000 * (time.perf_counter() - started)
+        self._job_ended = result.job_state != "running"
+        _log.info(
+            "round_result",
+            extra={
+                **names,
+                "outcome": result.outcome,
+                "reason": result.reason,
+                "survived": self._silo in result.survivors,
+                "job_state": result.job_state,
+                "train_ms": round(attended.train_ms, 1),
+                "overhead_ms": round(own_ms, 1),
+            },
+        )
+
+    def _await_result(self, context: Context) -> Envelope | None:
+        """The round's result, however long it takes; ``None`` if the aggregator knows no such round."""
+        while True:
+            try:
+                with self._idle():
+                    result = self._delivery.wait_for_result(context)
+            except NotFound as error:
+                _log.warning("round_unknown", extra={"context": context, "reason": str(error)})
+                return None
+            except Unreachable as error:
+                _log.warning("unreachable", extra={"context": context, "reason": str(error)})
+                result = None
+            if result is not None:
+                return result
+            if self._stopping.is_set():
+                raise Interrupted
+
+    @contextmanager
+    def _idle(self) -> Iterator[None]:
+        """Marks a stretch in which nothing is lost if it is cut short."""
+        self._waiting = True
+        try:
+            if self._stopping.is_set():
+                raise Interrupted
+            yield
+        finally:
+            self._waiting = False

@@ -1,0 +1,187 @@
+"""One round's effects in their order: from an offer to a contribution that is whole on disk.
+
+Whether each step is allowed is decided by ``participation`` and the ledger; this module fetches, charges,
+reads, trains and stores. A crash between any two steps costs budget at most, never privacy.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.dp.events import round_event
+from privacy.ids import ServerId
+from privacy.keystore import Identity
+from privacy.plan import RoundPlan
+from privacy.wire.envelope import Envelope, sign_message
+from silo_agent.datasets import Datasets, assert_readable
+from silo_agent.delivery import Delivery
+from silo_agent.ledger.books import Books
+from silo_agent.ledger.ledger import Ledger, Reserved
+from silo_agent.models.adapters import find_adapter
+from silo_agent.outbox import Contribution, Outbox, Stored, encode_seed
+from silo_agent.participation import (
+    CheckedModel,
+    Invitation,
+    Site,
+    charge_for,
+    check_model,
+    clear_offer,
+    open_offer,
+    train_update,
+    weight_of,
+)
+from silo_agent.round_memory import RoundMemory
+from silo_agent.settings import SiloSettings
+from silo_agent.sharing import Sharing
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """A round whose contribution is on disk and whose charge is settled."""
+
+    plan: RoundPlan
+    dataset: str
+    stored: Stored
+    train_ms: float
+    own_ms: float
+    """Everything of the round so far that is this silo's work beyond training."""
+
+
+class Attendance:
+    """Takes part in rounds, one at a time, with the silo's ledgers, datasets and outbox."""
+
+    def __init__(
+        self, settings: SiloSettings, identity: Identity, books: Books, stopping: threading.Event
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._books = books
+        self._stopping = stopping
+        self._datasets = Datasets()
+        self._memory = RoundMemory(settings.state_dir / "rounds.json")
+        self.outbox = Outbox(settings.state_dir / "outbox")
+        self._foresight: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="foresight")
+
+    def close(self) -> None:
+        """End the thread that computes ahead."""
+        self._thread.shutdown(wait=True)
+
+    def take_part(self, envelope: Envelope, site: Site, delivery: Delivery) -> Attended:
+        """Answer one offer, in this order (docs/architecture.md, A round, 2):
+
+        (1) signatures, both threat models, invitation, round number, dataset; (2) the model, hashed here;
+        (3) the round is remembered as answered; (4) RESERVE, before data are read; (5) read; (6) BEGIN,
+        before batches and noise are drawn; (7) train; (8) encode, share, sign; (9) outbox; (10) SETTLE.
+
+        Raises:
+            SealsumError: the first of these that says no. From (4) on the round stays charged.
+        """
+        started = time.perf_counter()
+        # (1)
+        offer, job = open_offer(envelope, site.charter)
+        plan = offer.message.plan
+        invitation = clear_offer(site, offer, job, self._memory.last_round(plan.job_digest))
+        _log.info("round_started", extra=names_of(plan))
+        for finding in invitation.admitted.tolerated:
+            _log.warning("tolerated", extra={**names_of(plan), "rule": finding.rule})
+        adapter = find_adapter(invitation.job.model.adapter, self._settings.model_adapters)
+        assert_readable(invitation.dataset)
+        # (2)
+        model = check_model(
+            invitation, delivery.fetch_model(plan.model, invitation.job.model, self._scratch())
+        )
+        # (3)
+        self._memory.remember(plan.job_digest, plan.round)
+        # (4)
+        ledger = self._books[invitation.job.dataset]
+        reserved = self._reserve(ledger, invitation)
+        # (5)
+        records = self._datasets.read(invitation.dataset, invitation.job, site.min_records)
+        # (6)
+        if reserved is not None:
+            ledger.begin(reserved, datetime.now(UTC))
+        # (7)
+        training = time.perf_counter()
+        update = train_update(invitation, model, adapter, records, reserved, self._stopping)
+        train_ms = 1000 * (time.perf_counter() - training)
+        _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1)})
+        # (8), (9)
+        stored = self._store(
+            envelope, site, invitation, model, update, weight_of(invitation, records), ledger
+        )
+        # (10)
+        self._books.settle_if_open(plan.context, datetime.now(UTC))
+        own_ms = 1000 * (time.perf_counter() - started) - train_ms
+        return Attended(plan, invitation.job.dataset, stored, train_ms, own_ms)
+
+    def foresee(self, attended: Attended) -> None:
+        """While others work, compute in a thread what the job's next reservation will need."""
+        plan = attended.plan
+        if plan.dp is not None and plan.round < plan.rounds:
+            ledger = self._books[attended.dataset]
+            self._foresight = self._thread.submit(
+                ledger.foresee, plan.job_digest, plan.job, round_event(plan.dp, plan.training), plan.dp.delta
+            )
+
+    def _reserve(self, ledger: Ledger, invitation: Invitation) -> Reserved | None:
+        if self._foresight is not None:
+            self._foresight.result()
+            self._foresight = None
+        charge = charge_for(invitation)
+        if charge is None:
+            return None
+        reserved = ledger.reserve(charge, datetime.now(UTC))
+        spent = {
+            "epsilon_round": round(reserved.epsilon_round, 6),
+            "epsilon_job": round(reserved.epsilon_job, 6),
+            "epsilon_lifetime": round(reserved.epsilon_lifetime, 6),
+        }
+        _log.info("reserved", extra={**names_of(invitation.plan), "dataset": invitation.job.dataset, **spent})
+        return reserved
+
+    def _store(
+        self,
+        offer: Envelope,
+        site: Site,
+        invitation: Invitation,
+        model: CheckedModel,
+        update: NDArray[np.float32],
+        weight: float,
+        ledger: Ledger,
+    ) -> Stored:
+        plan = invitation.plan
+        sealing_keys: dict[ServerId, str] = {
+            slot.server: site.charter.member(slot.server).sealing_key for slot in plan.servers[1:]
+        }
+        sharing = Sharing(plan, site.silo, model.digest, sealing_keys, update, weight)
+        try:
+            self.outbox.put_parts(plan.context, sharing.parts())
+        except BaseException:
+            self.outbox.remove(plan.context)
+            raise
+        manifest = sign_message(
+            sharing.manifest(ledger.head), "manifest", plan.context, site.silo, self._identity.signing
+        )
+        seeds = {server: encode_seed(sealed) for server, sealed in sharing.sealed_seeds.items()}
+        contribution = Contribution(offer=offer, manifest=manifest, seeds=seeds)
+        return self.outbox.complete(plan.context, contribution)
+
+    def _scratch(self) -> Path:
+        return self._settings.state_dir / "model.part"
+
+
+def names_of(plan: RoundPlan) -> dict[str, str | int]:
+    """What every line about a round says."""
+    return {"job": plan.job, "round": plan.round, "context": plan.context}

@@ -1,0 +1,52 @@
+"""The silo's datasets in the form jobs ask for, read once and kept until the file changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from privacy.errors import ConfigurationError
+from privacy.plan import JobSpec
+from silo_agent.data.csv_table import read_csv_table
+from silo_agent.data.records import Records, assert_enough
+from silo_agent.settings import DatasetSettings
+
+_Key = tuple[Path, str, str, int, int]
+
+
+class Datasets:
+    """Holds the last records read; a round of the same job costs no second reading."""
+
+    def __init__(self) -> None:
+        self._held: tuple[_Key, Records] | None = None
+
+    def read(self, dataset: DatasetSettings, job: JobSpec, min_records: int) -> Records:
+        """The dataset under the job's schema.
+
+        Raises:
+            ConfigurationError: as ``read_csv_table``. PolicyRefusal: fewer than ``min_records``.
+        """
+        unit: Literal["patient", "record"] = "record" if job.dp is None else job.dp.unit
+        key = (dataset.path, job.data.digest, unit, *_state_of(dataset.path))
+        if self._held is None or self._held[0] != key:
+            self._held = (key, read_csv_table(dataset.path, job.data, unit))
+        assert_enough(self._held[1], min_records)
+        return self._held[1]
+
+
+def assert_readable(dataset: DatasetSettings) -> None:
+    """Look at the file without reading a patient's data, so that a wrong path costs no budget.
+
+    Raises:
+        ConfigurationError: there is no readable file.
+    """
+    _state_of(dataset.path)
+
+
+def _state_of(path: Path) -> tuple[int, int]:
+    try:
+        with path.open("rb"):
+            state = path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
+    return state.st_mtime_ns, state.st_size

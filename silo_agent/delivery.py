@@ -1,0 +1,97 @@
+"""Carry messages between this silo and the federation's servers; who gets what is decided elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from privacy.errors import ConfigurationError, NotFound
+from privacy.ids import Context, Digest, ServerId
+from privacy.keystore import Identity
+from privacy.plan import ModelTerms
+from privacy.roster import Charter, Member
+from privacy.update import FLOAT_BYTES
+from privacy.wire.envelope import Envelope
+from silo_agent.outbox import Stored
+from silo_agent.transport import FederationClient
+
+POLL_S = 20.0
+"""Seconds a server may hold an answer back; under the 30 s in which an agent must be able to stop."""
+
+
+class Delivery:
+    """Connections to the aggregator and to every share server of a charter."""
+
+    def __init__(
+        self, identity: Identity, charter: Charter, proxy: str | None, stopping: threading.Event
+    ) -> None:
+        self._silo = identity.pin.party
+        aggregators = charter.with_role("aggregator")
+        if len(aggregators) != 1:
+            raise ConfigurationError(f"charter: expected one aggregator, got {len(aggregators)}")
+
+        def dial(member: Member) -> FederationClient:
+            return FederationClient(identity, member.url, proxy=proxy, stopping=stopping)
+
+        self.aggregator = dial(aggregators[0])
+        self._servers = {ServerId(member.id): dial(member) for member in charter.with_role("share_server")}
+        self._threads = ThreadPoolExecutor(len(self._servers), thread_name_prefix="upload")
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._threads.shutdown(wait=True)
+        for client in (self.aggregator, *self._servers.values()):
+            client.close()
+
+    def next_offer(self, after: Digest | None) -> Envelope | None:
+        """Wait for an open round that invites this silo, other than ``after``; ``None`` if none came."""
+        params = {} if after is None else {"after": after}
+        return self.aggregator.poll_envelope("/v1/offers", wait_s=POLL_S, params=params)
+
+    def fetch_model(self, digest: Digest, terms: ModelTerms, scratch: Path) -> bytes:
+        """The model's raw bytes, no more than its terms allow; not yet checked against its digest."""
+        self.aggregator.stream_to(f"/v1/models/{digest}", scratch, limit=FLOAT_BYTES * terms.parameters)
+        raw = scratch.read_bytes()
+        scratch.unlink()
+        return raw
+
+    def deliver(self, stored: Stored) -> None:
+        """Send a contribution: to all servers at once, then its manifest to the aggregator.
+
+        Raises:
+            PeerFault: the first server's refusal, once every server has been tried.
+        """
+        sending = [self._threads.submit(self._deliver_to, server, stored) for server in self._servers]
+        faults = [error for error in (one.exception() for one in sending) if error is not None]
+        if faults:
+            raise faults[0]
+        self.aggregator.post_envelope(f"/v1/rounds/{stored.context}/manifests", stored.contribution.manifest)
+
+    def _deliver_to(self, server: ServerId, stored: Stored) -> None:
+        client = self._servers[server]
+        seeds = stored.contribution.seeds
+        if server not in seeds:
+            for index, part in stored.parts():
+                client.put_part(stored.context, index, part)
+        submission = {
+            "manifest": stored.contribution.manifest.model_dump(mode="json"),
+            "sealed_seed": seeds.get(server),
+        }
+        client.post_json(f"/v1/rounds/{stored.context}/manifests", submission)
+
+    def refuse(self, context: Context, refusal: Envelope) -> None:
+        """Tell the aggregator that this silo takes no part."""
+        self.aggregator.post_envelope(f"/v1/rounds/{context}/refusals", refusal)
+
+    def wait_for_result(self, context: Context) -> Envelope | None:
+        """The round's result, not yet verified; ``None`` while it is open."""
+        return self.aggregator.poll_envelope(f"/v1/rounds/{context}/result", wait_s=POLL_S)
+
+    def job_has_ended(self, job: str) -> bool:
+        """Whether the aggregator says that a job is finished or failed."""
+        try:
+            view = self.aggregator.get_json(f"/v1/jobs/{job}")
+        except NotFound:
+            return True
+        return isinstance(view, dict) and view.get("state") in ("finished", "failed")

@@ -1,0 +1,78 @@
+"""One ledger for each dataset of a silo: where it lies, and with which caps it is opened."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from policies.loader import LoadedPolicy
+from privacy.ids import Context, SiloId
+from privacy.keystore import Identity
+from silo_agent.ledger.ledger import Ledger, ledger_origin
+from silo_agent.ledger.spending import EpsilonCaps, Opening
+from silo_agent.settings import SiloSettings
+
+
+def ledger_path(state_dir: Path, dataset: str) -> Path:
+    """File of a dataset's ledger."""
+    return state_dir / "ledger" / f"{dataset}.jsonl"
+
+
+def opening_for(dataset: str, settings: SiloSettings, policy: LoadedPolicy) -> Opening:
+    """Scope and caps: the owner's from ``silo.yaml``, else those of the silo's own threat model."""
+    terms = settings.datasets[dataset]
+    spec = policy.model.spec
+    limits = spec.limits
+    caps = EpsilonCaps(round=limits.epsilon.round, job=limits.epsilon.job, lifetime=limits.epsilon.lifetime)
+    return Opening(
+        dataset=dataset,
+        unit="patient" if spec.require.dp is None else spec.require.dp.unit,
+        patient_id=terms.patient_id,
+        epsilon=caps if terms.budget is None else terms.budget.epsilon,
+        delta_max=limits.delta_max if terms.budget is None else terms.budget.delta_max,
+    )
+
+
+class Books:
+    """The open ledgers of a running agent. Damage to any of them stops it before it serves anything."""
+
+    def __init__(
+        self, identity: Identity, settings: SiloSettings, policy: LoadedPolicy, now: datetime
+    ) -> None:
+        """Open them all.
+
+        Raises:
+            LedgerDamaged, ConfigurationError, Conflict: as ``Ledger``.
+        """
+        self._ledgers: dict[str, Ledger] = {}
+        silo = SiloId(identity.pin.party)
+        try:
+            for dataset in settings.datasets:
+                self._ledgers[dataset] = Ledger(
+                    ledger_path(settings.state_dir, dataset),
+                    ledger_origin(identity.pin.federation, silo, dataset),
+                    identity.signing,
+                    opening_for(dataset, settings, policy),
+                    now,
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def __getitem__(self, dataset: str) -> Ledger:
+        return self._ledgers[dataset]
+
+    def all_spent(self) -> bool:
+        """Whether no dataset has budget for another round, ever."""
+        return all(ledger.is_spent() for ledger in self._ledgers.values())
+
+    def settle_if_open(self, context: Context, now: datetime) -> None:
+        """Settle a round that a crash left begun although its contribution is complete."""
+        for ledger in self._ledgers.values():
+            if ledger.is_open(context):
+                ledger.settle(context, now)
+
+    def close(self) -> None:
+        """Release every ledger."""
+        for ledger in self._ledgers.values():
+            ledger.close()

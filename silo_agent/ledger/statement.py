@@ -1,0 +1,64 @@
+"""What people see of a ledger: spent and left, per dataset and job. Computed from verified entries only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privacy.ids import SiloId
+from privacy.keystore import Identity
+from silo_agent.ledger.books import ledger_path, opening_for
+from silo_agent.ledger.ledger import ledger_origin, read_account
+from silo_agent.ledger.spending import Account, Opening
+from silo_agent.own_policy import load_own_policy
+from silo_agent.settings import SiloSettings
+
+
+def statement_of(settings: SiloSettings, identity: Identity) -> dict[str, Any]:
+    """Every dataset's account, as ``sealsum silo budget --json`` prints it.
+
+    Raises:
+        LedgerDamaged: a ledger does not verify.
+    """
+    policy = load_own_policy(settings)
+    datasets = {}
+    for dataset in settings.datasets:
+        path = ledger_path(settings.state_dir, dataset)
+        account = Account()
+        if path.exists():
+            silo = SiloId(identity.pin.party)
+            origin = ledger_origin(identity.pin.federation, silo, dataset)
+            account, _ = read_account(path, origin, identity.signing.verify_key)
+        opening = account.opening or opening_for(dataset, settings, policy)
+        datasets[dataset] = _dataset_statement(opening, account)
+    return {"federation": identity.pin.federation, "silo": identity.pin.party, "datasets": datasets}
+
+
+def _dataset_statement(opening: Opening, account: Account) -> dict[str, Any]:
+    epsilon, delta = account.epsilon, account.delta
+    return {
+        "unit": opening.unit,
+        "adjacency": opening.adjacency,
+        "caps": {
+            "epsilon": {
+                "round": opening.epsilon.round,
+                "job": opening.epsilon.job,
+                "lifetime": opening.epsilon.lifetime,
+            },
+            "delta": opening.delta_max,
+        },
+        "spent": {"epsilon": epsilon, "delta": delta, "rounds": len(account.reserved)},
+        "remaining": {
+            "epsilon": max(0.0, opening.epsilon.lifetime - epsilon),
+            "delta": max(0.0, opening.delta_max - delta),
+        },
+        "jobs": [
+            {
+                "job": charge.job,
+                "job_digest": digest,
+                "rounds": len(charge.events),
+                "epsilon": charge.epsilon,
+                "delta": charge.delta,
+            }
+            for digest, charge in account.jobs.items()
+        ],
+    }

@@ -1,0 +1,99 @@
+"""``sealsum silo budget`` and ``sealsum silo ledger``: read-only, safe beside a running agent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from privacy.canonical import canonical_bytes
+from privacy.chain import Entry
+from privacy.errors import ConfigurationError
+from privacy.ids import SiloId
+from privacy.keystore import load_identity
+from silo_agent.ledger.books import ledger_path
+from silo_agent.ledger.ledger import ledger_origin, read_account
+from silo_agent.ledger.statement import statement_of
+from silo_agent.settings import read_settings
+
+config_option = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("/etc/sealsum/silo.yaml"),
+    show_default=True,
+    help="The silo's settings.",
+)
+
+
+@click.command()
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def budget(config: Path, as_json: bool) -> None:
+    """Show what each dataset's privacy budget has been spent on, and what is left."""
+    settings = read_settings(config)
+    statement = statement_of(settings, load_identity(settings.state_dir))
+    if as_json:
+        click.echo(json.dumps(statement, indent=2))
+        return
+    Console().print(_budget_table(statement))
+
+
+def _budget_table(statement: dict[str, Any]) -> Table:
+    table = Table(title=f"Privacy budget of {statement['silo']} ({statement['federation']})")
+    for heading in ("dataset", "job", "rounds", "ε", "δ", "ε left", "δ left"):
+        table.add_column(heading)
+    for name, dataset in statement["datasets"].items():
+        for job in dataset["jobs"]:
+            table.add_row(name, job["job"], str(job["rounds"]), f"{job['epsilon']:.3f}", f"{job['delta']:g}")
+        spent, left, caps = dataset["spent"], dataset["remaining"], dataset["caps"]
+        table.add_row(
+            name,
+            "all",
+            str(spent["rounds"]),
+            f"{spent['epsilon']:.3f} of {caps['epsilon']['lifetime']:g}",
+            f"{spent['delta']:g} of {caps['delta']:g}",
+            f"{left['epsilon']:.3f}",
+            f"{left['delta']:g}",
+            style="bold",
+        )
+    return table
+
+
+@click.command()
+@config_option
+@click.option("--dataset", required=True, help="Name of a dataset in the settings.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="The entries as they stand, one a line: what an auditor takes."
+)
+def ledger(config: Path, dataset: str, as_json: bool) -> None:
+    """Verify a dataset's ledger from its first entry, and print it. Exits 5 if it does not verify."""
+    settings = read_settings(config)
+    identity = load_identity(settings.state_dir)
+    if dataset not in settings.datasets:
+        known = ", ".join(settings.datasets)
+        raise ConfigurationError(f"--dataset: expected one of {known}, got {dataset!r}")
+    origin = ledger_origin(identity.pin.federation, SiloId(identity.pin.party), dataset)
+    path = ledger_path(settings.state_dir, dataset)
+    _, entries = read_account(path, origin, identity.signing.verify_key)
+    if as_json:
+        for entry in entries:
+            sys.stdout.buffer.write(canonical_bytes(entry) + b"\n")
+        sys.stdout.flush()
+        return
+    table = Table(title=f"{origin}: {len(entries)} entries, every link and signature verified")
+    for heading in ("seq", "at", "kind", "job", "round", "context"):
+        table.add_column(heading)
+    for entry in entries:
+        table.add_row(*_ledger_row(entry))
+    Console().print(table)
+
+
+def _ledger_row(entry: Entry) -> tuple[str, ...]:
+    body = entry.body
+    context = str(body.get("context", ""))[:16]
+    return str(entry.seq), entry.at, entry.kind, body.get("job", ""), str(body.get("round", "")), context

@@ -1,0 +1,234 @@
+"""One round as a silo sees it: each step takes what the step before proved. Values in, values out.
+
+    offer → clear_offer → Invitation → charge_for → the ledger → Reserved
+    model → check_model → CheckedModel                             │
+                              └──────── train_update ──────────────┘ → update → Sharing → parts, manifest
+
+Knows no network, no files and no clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.findings import Finding, PolicyRefusal
+from policies.gates import AdmittedPlan, admit_plan
+from policies.loader import LoadedPolicy
+from privacy.chain import Head
+from privacy.dp.events import round_event
+from privacy.errors import OutOfOrder, SealsumError, Unprocessable
+from privacy.ids import Digest, PartyId, SiloId
+from privacy.plan import JobSpec, RoundPlan
+from privacy.roster import Charter
+from privacy.update import model_digest, model_vector
+from privacy.wire.envelope import Envelope, Verified, open_envelope
+from privacy.wire.messages import MAX_BYTES, RoundOffer
+from silo_agent.data.records import Records
+from silo_agent.dpsgd import train_plainly, train_privately
+from silo_agent.ledger.ledger import Reserved
+from silo_agent.ledger.spending import Reserve
+from silo_agent.models.adapters import ModelAdapter
+from silo_agent.settings import DatasetSettings
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the silo knows before an offer comes: itself, the roster, both threat models, its datasets."""
+
+    silo: SiloId
+    verify_key: str
+    charter: Charter
+    policies: tuple[LoadedPolicy, ...]
+    """The federation's first, then the silo's own."""
+    datasets: Mapping[str, DatasetSettings]
+
+    @property
+    def min_records(self) -> int:
+        """The stricter of both threat models' minimum."""
+        return max(policy.model.spec.limits.min_records for policy in self.policies)
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """Evidence that this silo may take part in this round with this dataset: ``clear_offer`` makes them."""
+
+    admitted: AdmittedPlan
+    dataset: DatasetSettings
+    log_head: Head
+
+    @property
+    def plan(self) -> RoundPlan:
+        """The admitted plan."""
+        return self.admitted.plan
+
+    @property
+    def job(self) -> JobSpec:
+        """The job it belongs to."""
+        return self.admitted.job
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """Evidence that the bytes received are the model of the plan: ``check_model`` makes them."""
+
+    digest: Digest
+    vector: NDArray[np.float32] = field(repr=False)
+
+
+def open_offer(envelope: Envelope, charter: Charter) -> tuple[Verified[RoundOffer], Verified[JobSpec]]:
+    """Check the signatures of an offer and of the job inside it; who may sign what is the gate's to judge.
+
+    Raises:
+        SignatureRejected, MalformedMessage, NotAllowed: as ``open_envelope``.
+    """
+
+    def key_of(party: PartyId) -> str:
+        return charter.member(party).verify_key
+
+    offer = open_envelope(
+        envelope, RoundOffer, kind="offer", context=None, verify_key_of=key_of, max_bytes=MAX_BYTES["offer"]
+    )
+    job = open_envelope(
+        offer.message.job,
+        JobSpec,
+        kind="job",
+        context=charter.digest,
+        verify_key_of=key_of,
+        max_bytes=MAX_BYTES["job"],
+    )
+    return offer, job
+
+
+def clear_offer(
+    site: Site, offer: Verified[RoundOffer], job: Verified[JobSpec], last_round: int
+) -> Invitation:
+    """Decide whether to take part, before anything is fetched, charged or read:
+
+    (1) the plan passes the federation's and the silo's own threat model; (2) this silo is invited, under
+    its own key; (3) the round exceeds the last one of this job, also across restarts; (4) the dataset is
+    registered, for this purpose, with this privacy unit.
+
+    Raises:
+        PolicyRefusal: (1), (2), (4). OutOfOrder: (3).
+    """
+    # (1)
+    admitted = admit_plan(site.policies, offer, job, site.charter)
+    plan = admitted.plan
+    # (2)
+    if not any(one.silo == site.silo and one.verify_key == site.verify_key for one in plan.cohort):
+        raise _refusal(
+            "offer.not_invited",
+            "The plan does not invite this silo under its enrolled key.",
+            site.silo,
+            "a cohort without it",
+            "offer the round to the silos of its cohort",
+        )
+    # (3)
+    if plan.round <= last_round:
+        raise OutOfOrder(f"round: expected one after {last_round} of job {plan.job}, got {plan.round}")
+    # (4)
+    return Invitation(admitted, _dataset_for(site, admitted.job), offer.message.log_head)
+
+
+def _dataset_for(site: Site, job: JobSpec) -> DatasetSettings:
+    dataset = site.datasets.get(job.dataset)
+    if dataset is None:
+        raise _refusal(
+            "dataset.unknown",
+            "The silo has registered no dataset of that name.",
+            job.dataset,
+            "no such dataset",
+            "leave this silo out of the job, or have its owner register the dataset in silo.yaml",
+        )
+    if job.purpose not in dataset.purpose:
+        raise _refusal(
+            "dataset.purpose",
+            "The dataset is not registered for this purpose.",
+            " or ".join(dataset.purpose),
+            job.purpose,
+            "state a registered purpose word for word, or have the data's owner register this one",
+        )
+    if job.data.patient_id != dataset.patient_id:
+        raise _refusal(
+            "dataset.patient_id",
+            "The job counts other units than the silo's patients.",
+            dataset.patient_id,
+            job.data.patient_id,
+            "name the column that tells the silo's patients apart",
+        )
+    if job.dp is None and dataset.budget is not None:
+        raise _refusal(
+            "dataset.budget",
+            "The dataset has a privacy budget, and a job without DP would spend without measure.",
+            "a job with dp",
+            "dp: null",
+            "train with dp, or have the data's owner remove the dataset's budget",
+        )
+    return dataset
+
+
+def charge_for(invitation: Invitation) -> Reserve | None:
+    """What the ledger must reserve: the worst case of the whole round. ``None`` for a plan without DP."""
+    plan = invitation.plan
+    if plan.dp is None:
+        return None
+    return Reserve(
+        job=plan.job,
+        job_digest=plan.job_digest,
+        context=plan.context,
+        round=plan.round,
+        event=round_event(plan.dp, plan.training),
+        delta=plan.dp.delta,
+        log_head=invitation.log_head,
+    )
+
+
+def check_model(invitation: Invitation, raw: bytes) -> CheckedModel:
+    """Hash the model that came, so that no silo can be singled out with another (Pasquini et al. 2021).
+
+    Raises:
+        Unprocessable: it is not the plan's model, has another length, or is not finite.
+    """
+    terms = invitation.job.model
+    digest = model_digest(terms, [raw])
+    if digest != invitation.plan.model:
+        raise Unprocessable(f"model: expected {invitation.plan.model[:16]}…, got {digest[:16]}…")
+    return CheckedModel(digest, model_vector(terms, raw))
+
+
+def train_update(
+    invitation: Invitation,
+    model: CheckedModel,
+    adapter: ModelAdapter,
+    records: Records,
+    reserved: Reserved | None,
+    stopping: threading.Event | None = None,
+) -> NDArray[np.float32]:
+    """The silo's update, float32[d]: under DP only against evidence that this very round is paid for.
+
+    Raises:
+        SealsumError: the reservation is missing or for another round: a bug, not a peer's doing.
+    """
+    plan, terms = invitation.plan, invitation.job.model
+    if plan.dp is None:
+        return train_plainly(adapter, terms, model.vector, records, plan.training, stopping)
+    if reserved is None or reserved.context != plan.context or reserved.steps != plan.training.local_steps:
+        raise SealsumError("training: expected a reservation for this round")
+    return train_privately(adapter, terms, model.vector, records, plan.training, plan.dp, stopping)
+
+
+def weight_of(invitation: Invitation, records: Records) -> float:
+    """ŵ in (0, 1]; a plan with DP has uniform weights, because counts would be released uncharged."""
+    training = invitation.plan.training
+    if training.weights == "uniform":
+        return 1.0
+    return min(len(records), training.weight_cap) / training.weight_cap
+
+
+def _refusal(rule: str, sentence: str, expected: str, got: str, remedy: str) -> PolicyRefusal:
+    return PolicyRefusal("offer", [Finding(rule, sentence, expected, got, remedy)])

@@ -1,0 +1,51 @@
+"""``sealsum silo run``: start the agent, hand it the signals, end with its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from privacy.errors import ConfigurationError
+from privacy.keystore import load_identity
+from silo_agent.agent import Agent
+from silo_agent.durable import private_directory
+from silo_agent.json_log import log_to_stderr
+from silo_agent.ledger_commands import config_option
+from silo_agent.own_policy import load_own_policy
+from silo_agent.settings import read_settings
+
+
+@click.command()
+@config_option
+@click.option("--until-idle", is_flag=True, help="End when the job that was served is over.")
+@click.pass_context
+def run(context: click.Context, config: Path, until_idle: bool) -> None:
+    """Serve jobs: dial out, train under the budget, upload shares.
+
+    Ends with 0 when told to stop, or (--until-idle) when its job is over; with 4 when no privacy budget is
+    left. Progress goes to stderr as JSON lines.
+    """
+    settings = read_settings(config)
+    log_to_stderr(settings.log_level)
+    os.umask(0o077)
+    identity = load_identity(private_directory(settings.state_dir))
+    if identity.pin.role != "silo":
+        raise ConfigurationError(
+            f"state_dir: expected the identity of a silo, got one of a {identity.pin.role}"
+        )
+    agent = Agent(settings, identity, load_own_policy(settings))
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        agent.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        code = agent.run(until_idle)
+    finally:
+        agent.close()
+    context.exit(code)
