@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from sealsum.job_file import read_job_file
 from sealsum.job_view import JobView
 from sealsum.model_files import model_file, read_model
 from sealsum.sdk import Federation, JobHandle
+from silo_agent.transport import FederationClient
 
 _STATE = click.option(
     "--state",
@@ -69,7 +71,9 @@ def submit(
     """Sign the job that JOB.yaml describes and submit it with its first model."""
     asked = read_job_file(job_file)
     initial = asked.first_model() if model_path is None else read_model(model_path, asked.terms())
-    with Federation.connect(state, aggregator_url=url, proxy=proxy) as federation:
+    with Federation.connect(
+        state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)
+    ) as federation:
         handle = federation.submit(asked.spec(federation.charter, initial), initial)
         view = _follow(handle) if wait else handle.now()
     _print(view, as_json)
@@ -84,7 +88,9 @@ def submit(
 @_JSON
 def show(name: str, state: Path, url: str | None, proxy: str | None, wait: bool, as_json: bool) -> None:
     """Show where a job stands, round by round."""
-    with Federation.connect(state, aggregator_url=url, proxy=proxy) as federation:
+    with Federation.connect(
+        state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)
+    ) as federation:
         handle = federation.job(name)
         view = _follow(handle) if wait else handle.now()
     _print(view, as_json)
@@ -100,7 +106,9 @@ def model(name: str, state: Path, url: str | None, proxy: str | None, out: Path)
     """Fetch a finished job's model, check its digest and write it."""
     if out.exists():
         raise ConfigurationError(f"{out}: exists already; choose another file")
-    with Federation.connect(state, aggregator_url=url, proxy=proxy) as federation:
+    with Federation.connect(
+        state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)
+    ) as federation:
         handle = federation.job(name)
         vector = handle.model()
     terms = handle.spec.model

@@ -10,7 +10,7 @@ with Federation.connect(Path("researcher")) as federation:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -33,6 +33,7 @@ from silo_agent.charter_pin import CharterPin
 from silo_agent.durable import private_directory, write_durably
 from silo_agent.transport import FederationClient
 
+Dial = Callable[[Identity, str], FederationClient]
 EVIDENCE_BYTES_MAX: Final = 1 << 30
 VIEW_BYTES_MAX: Final = 16 << 20
 WATCH_WAIT_S: Final = 30.0
@@ -47,13 +48,16 @@ class Federation:
         self.client = client
 
     @staticmethod
-    def connect(state: Path, *, aggregator_url: str | None = None, proxy: str | None = None) -> Federation:
+    def connect(
+        state: Path, *, aggregator_url: str | None = None, dial: Dial = FederationClient
+    ) -> Federation:
         """Open a researcher's state directory and fetch the charter in force, after these checks:
 
         (1) the party enrolled as a researcher; (2) the charter is signed by the officer pinned then, and is
         not older than the one held; (3) it lists this party as a researcher with this key.
 
         ``aggregator_url`` is needed once, until a charter is held that names it; given, it is dialled.
+        ``dial`` makes the client: ``functools.partial(FederationClient, proxy=…)`` goes through a proxy.
 
         Raises:
             ConfigurationError: (1), (3), or no address is known. SignatureRejected, OutOfOrder: (2).
@@ -71,7 +75,7 @@ class Federation:
                 f"{state}: no charter is held yet; say where the aggregator is (--aggregator https://…), "
                 "or put the officer's charter.json there"
             )
-        client = FederationClient(identity, aggregator_url or _aggregator_url(pin.charter), proxy=proxy)
+        client = dial(identity, aggregator_url or _aggregator_url(pin.charter))
         try:
             charter = pin.offer(client.get_envelope("/v1/charter"))  # (2)
             _must_list(charter, identity)  # (3)
