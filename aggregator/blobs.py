@@ -95,15 +95,17 @@ class Directory:
     async def receive(
         self,
         body: AsyncIterator[bytes],
-        size: int,
         expected: Digest,
         digest_of_file: DigestOfFile,
         *segments: str,
+        limit: int,
+        exact: bool = True,
     ) -> bool:
         """Store what a peer sends, once; True if the file is new.
 
-        The bytes go to a draft as they come; (1) no byte beyond ``size`` is kept; (2) the length is
-        exact; (3) the digest is the one announced; (4) a name that exists already keeps its bytes.
+        The bytes go to a draft as they come; (1) no byte beyond ``limit`` is kept; (2) the length is
+        ``limit`` if it is ``exact``; (3) the digest is the one announced; (4) a name that exists already
+        keeps its bytes.
 
         Raises:
             TooLarge: (1). Unprocessable: (2), (3). Conflict: (4), other bytes.
@@ -113,12 +115,12 @@ class Directory:
             async for chunk in body:
                 received += len(chunk)
                 # (1)
-                if received > size:
-                    raise TooLarge(f"body: expected {size} bytes, got more")
+                if received > limit:
+                    raise TooLarge(f"body: expected at most {limit} bytes, got more")
                 draft.write(chunk)
             # (2)
-            if received != size:
-                raise Unprocessable(f"body: expected {size} bytes, got {received}")
+            if exact and received != limit:
+                raise Unprocessable(f"body: expected {limit} bytes, got {received}")
             # (3)
             found = await asyncio.to_thread(draft.digest, digest_of_file)
             if found != expected:

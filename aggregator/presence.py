@@ -18,7 +18,8 @@ class Bell:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self._silent = False
+        self.silent = False
+        """The process drains: nobody waits any more, and no round goes on collecting."""
 
     def ring(self) -> None:
         """Something changed: all conditions are looked at again."""
@@ -26,8 +27,8 @@ class Bell:
         self._event = asyncio.Event()
 
     def silence(self) -> None:
-        """The process drains: whoever waits, now or later, is answered at once."""
-        self._silent = True
+        """Begin to drain: whoever waits, now or later, is answered at once."""
+        self.silent = True
         self.ring()
 
     async def wait_for(self, condition: Callable[[], T | None], seconds: float) -> T | None:
@@ -37,7 +38,7 @@ class Bell:
         while True:
             value = condition()
             left = until - loop.time()
-            if value is not None or left <= 0 or self._silent:
+            if value is not None or left <= 0 or self.silent:
                 return value
             # No await lies between looking and waiting, so that a ring in between cannot be missed.
             event = self._event

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -38,8 +39,10 @@ models: Final = Table(
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("architecture", String(64), nullable=False),
-    Column("size", Integer, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("published", Boolean, nullable=False),
 )
+"""``published``: it came out of a round, so the threat model says who may read it."""
 
 jobs: Final = Table(
     "jobs",
@@ -53,7 +56,6 @@ jobs: Final = Table(
     Column("round", Integer, nullable=False),
     Column("aborts", Integer, nullable=False),
     Column("model", String(64), nullable=False),
-    Column("final_model", Boolean, nullable=False),
     CheckConstraint("state IN ('waiting', 'running', 'finished', 'failed')", name="job_state"),
 )
 """``aborts`` counts rounds aborted in a row; ``model`` is the latest published one."""

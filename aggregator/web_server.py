@@ -112,7 +112,7 @@ async def serve(
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None,
     on_ready: Callable[[DrainingServer], None] | None = None,
 ) -> None:
-    """Serve until a signal asks to stop; ``beside`` runs along and is cancelled after the drain.
+    """Serve until a signal asks to stop; ``beside`` runs along, and ends by itself when told to drain.
 
     If ``beside`` fails, the server stops too and the error is raised: a server whose work has stopped
     must not look alive.
@@ -147,7 +147,7 @@ async def serve(
     await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
     await serving
-    if not working.done():
-        working.cancel()
+    await asyncio.wait({working}, timeout=drain_s)
+    working.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await working

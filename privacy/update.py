@@ -17,7 +17,12 @@ FLOAT_BYTES = 4
 
 def model_digest(model: ModelTerms, chunks: Iterable[bytes]) -> Digest:
     """SHA-256("sealsum/model/v1" ‖ 0x00 ‖ architecture digest ‖ raw bytes), readable in chunks."""
-    running = hashlib.sha256(b"sealsum/model/v1\x00" + bytes.fromhex(model.architecture))
+    return digest_under(model.architecture, chunks)
+
+
+def digest_under(architecture: Digest, chunks: Iterable[bytes]) -> Digest:
+    """The same, for one who stores a model and knows of its architecture only the digest."""
+    running = hashlib.sha256(b"sealsum/model/v1\x00" + bytes.fromhex(architecture))
     for chunk in chunks:
         running.update(chunk)
     return Digest(running.hexdigest())

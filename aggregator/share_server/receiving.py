@@ -73,7 +73,7 @@ class ShareIntake:
         size = self.part_size(ctx, silo, index)
         with self._store.read() as view:
             follow(view.phase(ctx), "part")
-        return await self._parts.receive(body, size, digest, sha256_of, ctx, silo, part_name(index))
+        return await self._parts.receive(body, digest, sha256_of, ctx, silo, part_name(index), limit=size)
 
     async def accept(self, ctx: Context, silo: SiloId, envelope: Envelope, sealed: bytes | None) -> bool:
         """Accept a silo's share by its manifest; True if it is new. Checks, in this order:

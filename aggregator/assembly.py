@@ -1,0 +1,116 @@
+"""Putting a server together from its settings: keys, charter, database, directories, service, application."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+
+from aggregator.audit_log import AuditLog
+from aggregator.blobs import Directory
+from aggregator.held_charter import HeldCharter, hold_charter
+from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
+from aggregator.presence import Bell, Presence
+from aggregator.round_flow import RoundFlow
+from aggregator.run_loop import RunLoop
+from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings
+from aggregator.share_server.service import ShareServer
+from aggregator.state import AggregatorState
+from aggregator.store import Store
+from aggregator.submissions import Submissions
+from aggregator.web import aggregator_app
+from aggregator.web_share_server import share_server_app
+from privacy.errors import ConfigurationError
+from privacy.keystore import Identity, load_identity, read_file
+from privacy.roster import Role
+
+
+@dataclass(frozen=True)
+class Aggregator:
+    """A whole aggregator, not listening yet."""
+
+    identity: Identity
+    app: FastAPI
+    state: AggregatorState
+    loop: RunLoop
+
+
+@dataclass(frozen=True)
+class AssembledShareServer:
+    """A whole share server, not listening yet."""
+
+    identity: Identity
+    app: FastAPI
+    store: Store
+
+
+def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | None = None) -> Aggregator:
+    """Build an aggregator; ``servers`` replaces its HTTPS calls to the charter's share servers.
+
+    Raises:
+        ConfigurationError: the state directory, the charter or a key is not as it must be.
+        LedgerDamaged: the log does not verify.
+    """
+    identity, held = _enrolled(settings, "aggregator")
+    store = _store(settings, identity)
+    bell = Bell()
+    state = AggregatorState(
+        identity=identity,
+        held=held,
+        store=store,
+        models=Directory(settings.state_dir / "models"),
+        bell=bell,
+        presence=Presence(settings.presence_s, bell, time.monotonic),
+    )
+    submissions = Submissions(state, settings.model_bytes_max, settings.storage_bytes_max)
+    flow = RoundFlow(state, servers or _share_servers(identity, held), settings.aborts_max)
+    loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)
+    return Aggregator(identity, aggregator_app(state, submissions), state, loop)
+
+
+def assemble_share_server(settings: ShareServerSettings) -> AssembledShareServer:
+    """Build a share server.
+
+    Raises:
+        ConfigurationError: the state directory, the charter or a key is not as it must be.
+        LedgerDamaged: the log does not verify.
+    """
+    identity, held = _enrolled(settings, "share_server")
+    store = _store(settings, identity)
+    with store.write() as transaction:
+        transaction.record("started", party=identity.pin.party, charter=held.charter.digest)
+    server = ShareServer(
+        identity,
+        held.charter,
+        held.policy,
+        store,
+        Directory(settings.state_dir / "parts"),
+        Directory(settings.state_dir / "opening"),
+        settings.storage_bytes_max,
+    )
+    return AssembledShareServer(identity, share_server_app(server, store, held.charter), store)
+
+
+def _enrolled(settings: ServerSettings, role: Role) -> tuple[Identity, HeldCharter]:
+    identity = load_identity(settings.state_dir)
+    if identity.pin.role != role:
+        raise ConfigurationError(
+            f"{settings.state_dir}: expected the state of a party enrolled as {role}, got {identity.pin.role}"
+        )
+    offered = None
+    if settings.charter is not None:
+        offered = read_file(settings.charter)
+    elif settings.charter_url is not None:
+        offered = fetch_charter(settings.charter_url, identity.client_context)
+    return identity, hold_charter(identity, role, offered)
+
+
+def _store(settings: ServerSettings, identity: Identity) -> Store:
+    log = AuditLog(identity.pin.federation, identity.pin.party, identity.signing)
+    return Store(settings.database, log)
+
+
+def _share_servers(identity: Identity, held: HeldCharter) -> HttpShareServers:
+    urls = {server: held.charter.member(server).url for server in held.charter.share_servers}
+    return HttpShareServers(urls, identity.client_context)

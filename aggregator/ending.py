@@ -1,0 +1,108 @@
+"""How a round ends: one signed result, stored with phase, model, job and log entry at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from aggregator.job_rows import JobRow, add_model, change_job, job_row
+from aggregator.round import Round
+from aggregator.state import AggregatorState
+from privacy.ids import Digest, SiloId
+from privacy.plan import RoundPlan
+from privacy.update import FLOAT_BYTES
+from privacy.wire.messages import RoundResult
+
+REASON_LENGTH = 500
+JobEnd = Literal["running", "finished", "failed"]
+
+
+def publish(
+    state: AggregatorState,
+    round_: Round,
+    survivors: tuple[SiloId, ...],
+    model_out: Digest,
+    duration_ms: int,
+) -> None:
+    """End a round whose sum was opened: its model becomes the job's latest."""
+    plan = round_.plan
+    phase = round_.step("publish")
+    job_state: JobEnd = "finished" if plan.round == plan.rounds else "running"
+    result = RoundResult(
+        outcome="opened",
+        reason=f"{len(survivors)} of {len(plan.cohort)} silos in the sum",
+        survivors=survivors,
+        model_in=plan.model,
+        model_out=model_out,
+        openings=1,
+        job_state=job_state,
+    )
+    with state.store.write() as transaction:
+        size = FLOAT_BYTES * plan.parameters
+        add_model(transaction, model_out, plan.architecture, size, published=True)
+        transaction.add_message(plan.context, state.me, state.sign(result, "result", plan.context))
+        transaction.set_phase(plan.context, phase, duration_ms=duration_ms)
+        transaction.record("model_published", context=plan.context, job=plan.job, model=model_out)
+        change_job(transaction, plan.job, state=job_state, model=model_out, aborts=0, reason="")
+        if job_state != "running":
+            transaction.record("job_ended", job=plan.job, state=job_state, reason="")
+    state.bell.ring()
+
+
+def abort(
+    state: AggregatorState,
+    round_: Round,
+    reason: str,
+    *,
+    aborts_max: int,
+    duration_ms: int = 0,
+    blamed: bool = True,
+) -> None:
+    """End a round without a model. ``blamed`` is false where we stopped it ourselves: that does not
+    count towards the aborts in a row that fail a job.
+
+    The opening may have been used up all the same; the result says so.
+    """
+    plan = round_.plan
+    phase = round_.step("give_up")
+    reason = " ".join(reason.split())[:REASON_LENGTH]
+    with state.store.write() as transaction:
+        job = job_row(transaction, plan.job)
+        aborts = job.aborts + int(blamed)
+        job_state, why = _after_abort(job, plan, aborts, aborts_max, reason)
+        result = RoundResult(
+            outcome="aborted",
+            reason=reason,
+            survivors=(),
+            model_in=plan.model,
+            model_out=None,
+            openings=0 if transaction.opening(plan.context) is None else 1,
+            job_state=job_state,
+        )
+        transaction.add_message(plan.context, state.me, state.sign(result, "result", plan.context))
+        transaction.set_phase(plan.context, phase, duration_ms=duration_ms)
+        transaction.record("round_aborted", context=plan.context, job=plan.job, reason=reason)
+        change_job(transaction, plan.job, state=job_state, aborts=aborts, reason=why)
+        if job_state != "running":
+            transaction.record("job_ended", job=plan.job, state=job_state, reason=why)
+    state.bell.ring()
+
+
+def fail_job(state: AggregatorState, job: JobRow, reason: str) -> None:
+    """End a job between rounds."""
+    with state.store.write() as transaction:
+        change_job(transaction, job.job, state="failed", reason=reason)
+        transaction.record("job_ended", job=job.job, state="failed", reason=reason)
+    state.bell.ring()
+
+
+def _after_abort(
+    job: JobRow, plan: RoundPlan, aborts: int, aborts_max: int, reason: str
+) -> tuple[JobEnd, str]:
+    """An aborted round has used its number and its budget, so the last number ends the job either way."""
+    if aborts >= aborts_max:
+        return "failed", f"{aborts} rounds in a row were aborted; the last one because: {reason}"
+    if plan.round < plan.rounds:
+        return "running", f"round {plan.round} was aborted: {reason}"
+    if job.model == job.spec.initial_model:
+        return "failed", f"no round was opened; the last one was aborted: {reason}"
+    return "finished", f"the last round was aborted, the model is an earlier one: {reason}"

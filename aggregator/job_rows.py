@@ -1,0 +1,184 @@
+"""The aggregator's rows of jobs and models, and what a member sees of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Row, func, insert, select, update
+
+from aggregator.store import Reader, Writer
+from aggregator.tables import jobs, models, rounds
+from privacy.canonical import canonical_bytes
+from privacy.errors import Conflict, NotFound
+from privacy.ids import Context, Digest, JobId, PartyId
+from privacy.plan import JobSpec
+from privacy.wire.envelope import Envelope, parse_envelope
+from privacy.wire.messages import Refusal, RoundResult
+
+JobState = Literal["waiting", "running", "finished", "failed"]
+OPEN_STATES: tuple[JobState, ...] = ("waiting", "running")
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job as stored; the envelope was verified before it was kept."""
+
+    job: JobId
+    envelope: Envelope
+    spec: JobSpec
+    state: JobState
+    reason: str
+    version: int
+    round: int
+    aborts: int
+    model: Digest
+
+
+def add_job(transaction: Writer, job: JobId, envelope: Envelope, initial_model: Digest) -> bool:
+    """Queue a job; False if this very job is here already.
+
+    Raises:
+        Conflict: another job has this name.
+    """
+    raw = canonical_bytes(envelope)
+    row = {
+        "job": job,
+        "envelope": raw,
+        "state": "waiting",
+        "reason": "",
+        "version": 1,
+        "round": 0,
+        "aborts": 0,
+        "model": initial_model,
+    }
+    known = transaction.connection.execute(
+        select(jobs.c.envelope).where(jobs.c.job == job)
+    ).scalar_one_or_none()
+    if known is not None:
+        if known != raw:
+            raise Conflict(f"job {job}: another one has this name; choose a new one")
+        return False
+    transaction.connection.execute(insert(jobs).values(row))
+    return True
+
+
+def job_row(view: Reader, job: JobId) -> JobRow:
+    """One job.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    row = view.connection.execute(select(jobs).where(jobs.c.job == job)).one_or_none()
+    if row is None:
+        raise NotFound(f"job {job}: there is none of that name")
+    return _job(row)
+
+
+def next_open_job(view: Reader) -> JobRow | None:
+    """The first job, in order of submission, that has not ended."""
+    query = select(jobs).where(jobs.c.state.in_(OPEN_STATES)).order_by(jobs.c.position).limit(1)
+    row = view.connection.execute(query).one_or_none()
+    return None if row is None else _job(row)
+
+
+def change_job(transaction: Writer, job: JobId, **columns: Any) -> None:
+    """Change a job and its version, which wakes whoever watches it."""
+    changed = update(jobs).where(jobs.c.job == job).values(version=jobs.c.version + 1, **columns)
+    transaction.connection.execute(changed)
+
+
+def add_model(
+    transaction: Writer, digest: Digest, architecture: Digest, size: int, *, published: bool
+) -> None:
+    """Register a model whose file is in place; again is the same."""
+    if model_row(transaction, digest) is None:
+        row = {"digest": digest, "architecture": architecture, "size": size, "published": published}
+        transaction.connection.execute(insert(models).values(row))
+
+
+def model_row(view: Reader, digest: Digest) -> Row[Any] | None:
+    """A model's ``architecture``, ``size`` and whether it was ``published``, if it is here."""
+    return view.connection.execute(select(models).where(models.c.digest == digest)).one_or_none()
+
+
+def model_bytes_held(view: Reader) -> int:
+    """Bytes of all models here."""
+    return int(view.connection.execute(select(func.coalesce(func.sum(models.c.size), 0))).scalar_one())
+
+
+def is_final_model(view: Reader, digest: Digest) -> bool:
+    """Whether a finished job ended with this model."""
+    query = select(jobs.c.job).where(jobs.c.model == digest, jobs.c.state == "finished").limit(1)
+    return view.connection.execute(query).scalar_one_or_none() is not None
+
+
+def rounds_of(view: Reader, job: JobId) -> list[Row[Any]]:
+    """A job's rounds in order."""
+    query = select(rounds).where(rounds.c.job == job).order_by(rounds.c.round)
+    return list(view.connection.execute(query).all())
+
+
+def job_view(view: Reader, row: JobRow) -> dict[str, Any]:
+    """``JobView``: what a member sees of a job; ids, digests, reasons and durations only."""
+    refusals: list[dict[str, Any]] = []
+    history: list[dict[str, Any]] = []
+    openings = 0
+    for stored in rounds_of(view, row.job):
+        ctx = Context(Digest(stored.ctx))
+        for silo, envelope in view.messages(ctx, "refusal").items():
+            refusal = Refusal.model_validate_json(envelope.body)
+            refusals.append(
+                {"round": stored.round, "silo": silo, "rule": refusal.rule, "sentence": refusal.sentence}
+            )
+        for envelope in view.messages(ctx, "result").values():
+            result = RoundResult.model_validate_json(envelope.body)
+            openings += result.openings
+            history.append(
+                {
+                    "round": stored.round,
+                    "context": ctx,
+                    "outcome": result.outcome,
+                    "reason": result.reason,
+                    "survivors": list(result.survivors),
+                    "duration_ms": stored.duration_ms,
+                }
+            )
+    return {
+        "version": row.version,
+        "job": row.job,
+        "state": row.state,
+        "round": row.round,
+        "rounds": row.spec.rounds,
+        "reason": row.reason,
+        "openings": openings,
+        "refusals": refusals,
+        "history": history,
+        "model": row.model,
+        "initial_model": row.spec.initial_model,
+    }
+
+
+def budget_refusers(view: Reader, job: JobId) -> frozenset[PartyId]:
+    """Silos whose budget refused a round of this job: they are not asked again in it."""
+    return frozenset(
+        silo
+        for stored in rounds_of(view, job)
+        for silo, envelope in view.messages(Context(Digest(stored.ctx)), "refusal").items()
+        if "budget" in Refusal.model_validate_json(envelope.body).rule
+    )
+
+
+def _job(row: Row[Any]) -> JobRow:
+    envelope = parse_envelope(row.envelope)
+    return JobRow(
+        job=JobId(row.job),
+        envelope=envelope,
+        spec=JobSpec.model_validate_json(envelope.body),
+        state=row.state,
+        reason=row.reason,
+        version=row.version,
+        round=row.round,
+        aborts=row.aborts,
+        model=Digest(row.model),
+    )

@@ -1,0 +1,185 @@
+"""The door to httpx: calls to share servers, over persistent mutual-TLS connections, and to the registrar.
+
+Every call is idempotent at the server, so a lost answer is asked for again. What comes back is capped
+in size and believed only once its signature is checked, which is not done here.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import httpx
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from privacy.canonical import canonical_bytes
+from privacy.errors import ConfigurationError, MalformedMessage, PeerFault
+from privacy.ids import Context, ServerId
+from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope
+from privacy.wire.messages import PART_BYTES
+
+ATTEMPTS: Final = 4
+RETRIED: Final = frozenset({502, 503, 504})
+TIMEOUT: Final = httpx.Timeout(60.0, connect=5.0)
+_PROBLEM_BYTES: Final = 1 << 16
+
+
+class ServerUnreachable(PeerFault):
+    """A share server did not answer, or not yet, after every attempt."""
+
+    status, kind = 503, "unreachable"
+
+
+class ServerRefused(PeerFault):
+    """A share server refused; its reason is in the message."""
+
+    status, kind = 409, "server-refused"
+
+    def __init__(self, message: str, refused_status: int) -> None:
+        super().__init__(message)
+        self.refused_status = refused_status
+
+
+class ShareServers(Protocol):
+    """The calls of a round, as the round flow makes them."""
+
+    async def offer(self, server: ServerId, envelope: Envelope) -> None:
+        """``POST /v1/rounds``."""
+
+    async def close(self, server: ServerId, ctx: Context) -> Envelope:
+        """``POST …/close``: the accepted set."""
+
+    async def agree(self, server: ServerId, ctx: Context, accepted: Sequence[Envelope]) -> Envelope:
+        """``POST …/agree``: the survivor set."""
+
+    async def release(self, server: ServerId, ctx: Context, survivors: Sequence[Envelope]) -> Envelope:
+        """``POST …/release``: the opening share."""
+
+    async def opening_part(self, server: ServerId, ctx: Context, index: int) -> bytes:
+        """``GET …/opening/{index}``."""
+
+    async def finish(self, server: ServerId, ctx: Context, result: Envelope) -> None:
+        """``POST …/finish``."""
+
+
+class HttpShareServers:
+    """``ShareServers`` over HTTPS."""
+
+    def __init__(
+        self,
+        urls: Mapping[ServerId, str],
+        tls: ssl.SSLContext,
+        transports: Mapping[ServerId, httpx.AsyncBaseTransport] | None = None,
+    ) -> None:
+        """``transports`` replaces the network below the client, one for each server."""
+        self._clients = {
+            server: httpx.AsyncClient(
+                base_url=url,
+                verify=tls,
+                timeout=TIMEOUT,
+                trust_env=False,
+                transport=(transports or {}).get(server),
+            )
+            for server, url in urls.items()
+        }
+
+    async def offer(self, server: ServerId, envelope: Envelope) -> None:
+        """``POST /v1/rounds``."""
+        await self._ask(server, "POST", "/v1/rounds", canonical_bytes(envelope))
+
+    async def close(self, server: ServerId, ctx: Context) -> Envelope:
+        """``POST …/close``: the accepted set."""
+        return parse_envelope(await self._ask(server, "POST", f"/v1/rounds/{ctx}/close"))
+
+    async def agree(self, server: ServerId, ctx: Context, accepted: Sequence[Envelope]) -> Envelope:
+        """``POST …/agree``: the survivor set."""
+        return parse_envelope(await self._ask(server, "POST", f"/v1/rounds/{ctx}/agree", _listed(accepted)))
+
+    async def release(self, server: ServerId, ctx: Context, survivors: Sequence[Envelope]) -> Envelope:
+        """``POST …/release``: the opening share."""
+        return parse_envelope(
+            await self._ask(server, "POST", f"/v1/rounds/{ctx}/release", _listed(survivors))
+        )
+
+    async def opening_part(self, server: ServerId, ctx: Context, index: int) -> bytes:
+        """``GET …/opening/{index}``."""
+        return await self._ask(server, "GET", f"/v1/rounds/{ctx}/opening/{index}", limit=PART_BYTES)
+
+    async def finish(self, server: ServerId, ctx: Context, result: Envelope) -> None:
+        """``POST …/finish``."""
+        await self._ask(server, "POST", f"/v1/rounds/{ctx}/finish", canonical_bytes(result))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            await client.aclose()
+
+    async def _ask(
+        self,
+        server: ServerId,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        limit: int = MAX_ENVELOPE_BYTES,
+    ) -> bytes:
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type((httpx.TransportError, ServerUnreachable)),
+            wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            stop=stop_after_attempt(ATTEMPTS),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._ask_once, server, method, path, body, limit)
+        except httpx.TransportError as error:
+            raise ServerUnreachable(f"{server}: it did not answer ({type(error).__name__})") from error
+
+    async def _ask_once(
+        self, server: ServerId, method: str, path: str, body: bytes | None, limit: int
+    ) -> bytes:
+        headers = {} if body is None else {"content-type": "application/json"}
+        request = self._clients[server].stream(method, path, content=body, headers=headers)
+        async with request as response:
+            if response.status_code in RETRIED:
+                raise ServerUnreachable(f"{server}: it answered {response.status_code}")
+            answer = bytearray()
+            async for chunk in response.aiter_bytes():
+                answer += chunk
+                if len(answer) > (limit if response.is_success else _PROBLEM_BYTES):
+                    raise MalformedMessage(f"{server}: its answer to {path} is over {limit} bytes")
+            if not response.is_success:
+                raise ServerRefused(
+                    f"{server}: {response.status_code} {_reason(bytes(answer))}", response.status_code
+                )
+            return bytes(answer)
+
+
+def fetch_charter(url: str, tls: ssl.SSLContext) -> bytes:
+    """The registrar's current charter; its signature is checked by who takes it over.
+
+    Raises:
+        ConfigurationError: nobody answers, or there is none yet.
+    """
+    with httpx.Client(verify=tls, timeout=10.0, trust_env=False) as client:
+        try:
+            response = client.get(url)
+        except httpx.TransportError as error:
+            raise ConfigurationError(f"charter_url: {url} did not answer ({type(error).__name__})") from error
+    if response.status_code != 200:
+        raise ConfigurationError(f"charter_url: {url} answered {response.status_code}; is enrolment sealed?")
+    return response.content
+
+
+def _listed(envelopes: Sequence[Envelope]) -> bytes:
+    return canonical_bytes([envelope.model_dump(mode="json") for envelope in envelopes])
+
+
+def _reason(problem: bytes) -> str:
+    """A server's words on one line, without control characters: they end in logs."""
+    try:
+        document = json.loads(problem)
+    except (ValueError, RecursionError):
+        return "without a reason"
+    detail = str(document.get("detail", "")) if isinstance(document, dict) else ""
+    return "".join(character if character.isprintable() else " " for character in detail)[:400]

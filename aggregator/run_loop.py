@@ -1,0 +1,169 @@
+"""The loop that drives jobs, one after another: wait for silos, run a round, until each job has ended.
+
+Waits on events only. After a restart it first ends what was left open: a round before its opening is
+aborted, a round whose opening is on record is opened for the very same survivors and published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from sqlalchemy import select, update
+
+from aggregator.ending import abort, fail_job
+from aggregator.job_rows import JobRow, budget_refusers, job_row, next_open_job
+from aggregator.planning import silos_needed
+from aggregator.received import open_of_servers, open_offer
+from aggregator.round import Round
+from aggregator.round_flow import Faults, RoundFlow
+from aggregator.state import AggregatorState
+from aggregator.tables import rounds
+from policies.gates import admit_plan, clear_cohort
+from privacy.ids import Context, Digest, SiloId
+from privacy.wire.messages import OpeningShare, RoundOffer, SurvivorSet
+
+RESTARTED = "aggregator restarted"
+_A_LONG_TIME_S = 3600.0
+_SCRUB_PATIENCE_S = 10.0
+_log = logging.getLogger("sealsum.aggregator")
+
+
+class RunLoop:
+    """Drives the jobs of one aggregator."""
+
+    def __init__(self, state: AggregatorState, flow: RoundFlow, grace_s: float, aborts_max: int) -> None:
+        self._state = state
+        self._flow = flow
+        self._grace_s = grace_s
+        self._aborts_max = aborts_max
+        self._vetted: set[str] = set()
+        self._scrubbing: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until the process drains."""
+        await self.recover()
+        try:
+            while not self._state.bell.silent:
+                job = await self._next_job()
+                if job is not None:
+                    await self._advance(job)
+        finally:
+            if self._scrubbing is not None:
+                await asyncio.wait({self._scrubbing}, timeout=_SCRUB_PATIENCE_S)
+                self._scrubbing.cancel()
+
+    async def recover(self) -> None:
+        """End the rounds that a crash left open."""
+        with self._state.store.write() as transaction:
+            transaction.record("started", party=self._state.me, charter=self._state.held.charter.digest)
+        query = select(rounds.c.ctx, rounds.c.phase).where(rounds.c.phase.not_in(("published", "aborted")))
+        with self._state.store.read() as view:
+            left = [(Context(Digest(row.ctx)), row.phase) for row in view.connection.execute(query)]
+        for ctx, phase in left:
+            with self._state.store.read() as view:
+                offer = view.message(ctx, "offer", self._state.me)
+            assert offer is not None  # noqa: S101 - stored in the same transaction as the round
+            # It was verified before it was stored; under a later charter it may no longer open.
+            round_ = Round(RoundOffer.model_validate_json(offer.body).plan, phase)
+            if phase != "opening":
+                abort(self._state, round_, RESTARTED, aborts_max=self._aborts_max, blamed=False)
+                continue
+            try:
+                await self._resume_opening(round_)
+            except Faults as fault:
+                abort(self._state, round_, f"{RESTARTED}; {fault}", aborts_max=self._aborts_max)
+        self._scrub_soon()
+
+    async def _resume_opening(self, round_: Round) -> None:
+        """Open again what may have been opened: the same shares of the same survivors, so the same sum."""
+        ctx, charter, policy = round_.plan.context, self._state.held.charter, self._state.held.policy
+        with self._state.store.read() as view:
+            offer = view.messages(ctx, "offer")[self._state.me]
+            signed = list(view.messages(ctx, "survivors").values())
+            answers = list(view.messages(ctx, "opening").values())
+        admitted = admit_plan([policy], *open_offer(charter, offer), charter)
+        survivors = open_of_servers(charter, round_.plan, signed, SurvivorSet, "survivors")
+        shares = open_of_servers(charter, round_.plan, answers, OpeningShare, "opening")
+        # Not a second opening: the recorded one is for exactly these survivors, which open_sum compares.
+        cleared = clear_cohort(admitted, survivors, charter, policy, opened_before=False)
+        await self._flow.open_and_publish(round_, cleared, shares, time.monotonic())
+
+    async def _next_job(self) -> JobRow | None:
+        def waiting() -> JobRow | None:
+            with self._state.store.read() as view:
+                return next_open_job(view)
+
+        return await self._state.bell.wait_for(waiting, _A_LONG_TIME_S)
+
+    async def _advance(self, job: JobRow) -> None:
+        """Judge the job as a whole, wait for a cohort, run one round of it."""
+        try:
+            if job.job not in self._vetted:
+                await self._flow.admit(job, self._state.held.charter.silos)
+                self._vetted.add(job.job)
+            silos = await self._cohort(job)
+            if silos is not None:
+                await self._flow.run(job, silos)
+                self._scrub_soon()
+        except Faults as fault:
+            # No round has begun: the job as such is refused, by our gate or by a charter that has changed.
+            fail_job(self._state, job, str(fault))
+        with self._state.store.read() as view:
+            after = job_row(view, job.job)
+        _log.info("job", extra={"job": after.job, "state": after.state, "round": after.round})
+
+    async def _cohort(self, job: JobRow) -> frozenset[SiloId] | None:
+        """Silos to invite: the whole roster as soon as it is here, or enough of it after the grace period.
+
+        A silo whose budget refused an earlier round of this job is not waited for. ``None``: ask again.
+        """
+        with self._state.store.read() as view:
+            refused = budget_refusers(view, job.job)
+        willing = [silo for silo in self._state.held.charter.silos if silo not in refused]
+        needed = silos_needed(job.spec, self._state.held.policy)
+        if len(willing) < needed:
+            names = ", ".join(sorted(refused))
+            fail_job(self._state, job, f"too few silos: {needed} needed; refused on budget: {names}")
+            return None
+
+        def enough() -> frozenset[SiloId] | None:
+            here = self._state.presence.here(willing)
+            return here if len(here) >= needed else None
+
+        def everybody() -> frozenset[SiloId] | None:
+            here = self._state.presence.here(willing)
+            return here if len(here) == len(willing) else None
+
+        if await self._state.bell.wait_for(enough, _A_LONG_TIME_S) is None:
+            return None
+        return await self._state.bell.wait_for(everybody, self._grace_s) or enough()
+
+    def _scrub_soon(self) -> None:
+        """Have servers delete the shares of ended rounds, beside the next round."""
+        if self._scrubbing is not None and self._scrubbing.done():
+            self._scrubbing.result()  # our own failure there must not pass unseen
+            self._scrubbing = None
+        if self._scrubbing is None:
+            self._scrubbing = asyncio.create_task(self._scrub())
+
+    async def _scrub(self) -> None:
+        query = select(rounds.c.ctx).where(
+            rounds.c.scrubbed.is_(False), rounds.c.phase.in_(("published", "aborted"))
+        )
+        while True:
+            with self._state.store.read() as view:
+                pending = [Context(Digest(row.ctx)) for row in view.connection.execute(query)]
+            done = 0
+            for ctx in pending:
+                with self._state.store.read() as view:
+                    result = view.message(ctx, "result", self._state.me)
+                if result is not None and await self._flow.finish(ctx, result):
+                    with self._state.store.write() as transaction:
+                        transaction.connection.execute(
+                            update(rounds).where(rounds.c.ctx == ctx).values(scrubbed=True)
+                        )
+                    done += 1
+            if done == 0:
+                return  # nothing left, or servers that do not answer now: after the next round again

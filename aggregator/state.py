@@ -1,0 +1,53 @@
+"""What the aggregator's web routes and its round loop share: keys, charter, store, and the one open round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from aggregator.blobs import Directory
+from aggregator.held_charter import HeldCharter
+from aggregator.presence import Bell, Presence
+from aggregator.round import Round
+from aggregator.store import Store
+from policies.gates import AdmittedPlan
+from privacy.ids import Context, Digest, PartyId
+from privacy.keystore import Identity
+from privacy.wire.envelope import Envelope, MessageKind, sign_message
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """The round that silos may take part in now."""
+
+    round: Round
+    admitted: AdmittedPlan
+    offer: Envelope
+
+    @property
+    def ctx(self) -> Context:
+        """Its context."""
+        return self.admitted.context
+
+
+@dataclass
+class AggregatorState:
+    """One aggregator's. All of it is touched on one event loop only, so between two awaits nothing moves."""
+
+    identity: Identity
+    held: HeldCharter
+    store: Store
+    models: Directory
+    bell: Bell
+    presence: Presence
+    current: OpenRound | None = None
+
+    @property
+    def me(self) -> PartyId:
+        """This aggregator's name in the roster."""
+        return self.identity.pin.party
+
+    def sign(self, message: BaseModel, kind: MessageKind, context: Digest) -> Envelope:
+        """Sign a message to all."""
+        return sign_message(message, kind, context, self.me, self.identity.signing)

@@ -1,0 +1,245 @@
+"""What members bring to the aggregator: models, jobs, a silo's manifest or refusal. Knows no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aggregator.blobs import read_chunks
+from aggregator.job_rows import (
+    add_job,
+    add_model,
+    is_final_model,
+    job_row,
+    job_view,
+    model_bytes_held,
+    model_row,
+)
+from aggregator.received import open_from, open_job
+from aggregator.round import Answer
+from aggregator.state import AggregatorState, OpenRound
+from policies.findings import PolicyRefusal
+from policies.gates import admit_update
+from privacy.errors import NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
+from privacy.ids import Context, Digest, JobId, PartyId, SiloId
+from privacy.plan import JobSpec
+from privacy.roster import Member
+from privacy.update import FLOAT_BYTES, digest_under
+from privacy.wire.envelope import Envelope
+from privacy.wire.messages import Refusal, ShareManifest
+
+
+class Submissions:
+    """The aggregator's intake and the answers to its readers."""
+
+    def __init__(self, state: AggregatorState, model_bytes_max: int, storage_bytes_max: int) -> None:
+        self._state = state
+        self._model_bytes_max = model_bytes_max
+        self._storage_bytes_max = storage_bytes_max
+
+    @property
+    def model_bytes_max(self) -> int:
+        """Largest model that is taken."""
+        return self._model_bytes_max
+
+    async def put_model(self, digest: Digest, architecture: Digest, body: AsyncIterator[bytes]) -> bool:
+        """Store a model as raw float32; True if it is new.
+
+        Raises:
+            TooLarge: over a limit. Unprocessable: other bytes than its digest says, or not float32.
+        """
+        with self._state.store.read() as view:
+            room = self._storage_bytes_max - model_bytes_held(view)
+        limit = min(self._model_bytes_max, room)
+        if limit <= 0:
+            raise TooLarge(f"storage: expected at most {self._storage_bytes_max} bytes of models; it is full")
+        under = partial(digest_under, architecture)
+        new = await self._state.models.receive(body, digest, under, digest, limit=limit, exact=False)
+        size = self._state.models.path(digest).stat().st_size
+        if size % FLOAT_BYTES:
+            raise Unprocessable(f"model: expected a multiple of {FLOAT_BYTES} bytes, got {size}")
+        with self._state.store.write() as transaction:
+            add_model(transaction, digest, architecture, size, published=False)
+        return new
+
+    def model_path(self, reader: Member, digest: Digest) -> Path:
+        """The file of a model that this member may read.
+
+        Silos train on it, so they read each. Who else reads what came out of rounds, and when, is the
+        threat model's ``release.model``.
+
+        Raises:
+            NotFound: there is none. NotAllowed: not for this reader, or not yet.
+        """
+        release = self._state.held.policy.model.spec.release.model
+        with self._state.store.read() as view:
+            row = model_row(view, digest)
+            if row is None:
+                raise NotFound(f"model {digest[:16]}…: there is none here")
+            if row.published and reader.role != "silo":
+                if release.to != "researchers":
+                    raise NotAllowed("model: the threat model releases it to silos only (release.model.to)")
+                if release.when == "job_end" and not is_final_model(view, digest):
+                    raise NotAllowed("model: the threat model releases it at the job's end only")
+        return self._state.models.path(digest)
+
+    async def submit_job(self, researcher: PartyId, envelope: Envelope) -> tuple[JobId, bool]:
+        """Queue a job; the flag says whether it is new. Checks, in this order:
+
+        (1) that researcher signed it, under this very charter; (2) it is for this federation; (3) its
+        initial model is here, of its architecture and length, and finite.
+
+        Raises:
+            SignatureRejected, NotAllowed, MalformedMessage: (1). Unprocessable: (2), (3).
+            Conflict: another job has this name.
+        """
+        charter = self._state.held.charter
+        # (1)
+        job = open_job(charter, envelope)
+        if job.sender != researcher:
+            raise NotAllowed(f"job.sender: expected {researcher} (the certificate's party), got {job.sender}")
+        spec = job.message
+        # (2)
+        if spec.federation != charter.federation or spec.charter != charter.digest:
+            raise Unprocessable(f"job.charter: expected {charter.digest[:16]}… of {charter.federation}")
+        # (3)
+        await asyncio.to_thread(self._check_model, spec)
+        with self._state.store.write() as transaction:
+            new = add_job(transaction, spec.job, envelope, spec.initial_model)
+            if new:
+                transaction.record(
+                    "job_accepted",
+                    job=spec.job,
+                    digest=spec.digest,
+                    researcher=researcher,
+                    rounds=spec.rounds,
+                )
+        self._state.bell.ring()
+        return spec.job, new
+
+    async def watch_job(self, job: JobId, after: int, seconds: float) -> dict[str, Any]:
+        """The job's view once its version exceeds ``after``, or when the time is up.
+
+        Raises:
+            NotFound: no such job.
+        """
+
+        def changed() -> dict[str, Any] | None:
+            with self._state.store.read() as view:
+                row = job_row(view, job)
+                return job_view(view, row) if row.version > after else None
+
+        view = await self._state.bell.wait_for(changed, seconds)
+        if view is not None:
+            return view
+        with self._state.store.read() as reader:
+            return job_view(reader, job_row(reader, job))
+
+    async def next_offer(self, silo: SiloId, after: str, seconds: float) -> Envelope | None:
+        """The open round's offer, if it invites this silo, is not ``after`` and is not answered yet."""
+
+        def inviting() -> Envelope | None:
+            current = self._state.current
+            if current is None or current.ctx == after or current.round.phase != "collecting":
+                return None
+            waiting = silo in current.round.plan.silos and silo not in current.round.answers
+            return current.offer if waiting else None
+
+        with self._state.presence.call(silo):
+            return await self._state.bell.wait_for(inviting, seconds)
+
+    async def wait_result(self, reader: PartyId, ctx: Context, seconds: float) -> Envelope | None:
+        """The signed result of a round, or ``None`` while it is open.
+
+        Raises:
+            NotFound: no such round.
+        """
+
+        def ended() -> Envelope | None:
+            with self._state.store.read() as view:
+                view.phase(ctx)
+                return view.message(ctx, "result", self._state.me)
+
+        with self._state.presence.call(reader):
+            return await self._state.bell.wait_for(ended, seconds)
+
+    def accept_manifest(self, silo: SiloId, ctx: Context, envelope: Envelope) -> None:
+        """Note a silo's signed claim to be in the sum.
+
+        Raises:
+            SignatureRejected, NotAllowed, MalformedMessage: not this silo's for this round.
+            Conflict: it has sent another one. OutOfOrder: too late. PolicyRefusal: the submission gate.
+        """
+        if self._known(silo, ctx, envelope):
+            return
+        current = self._open_round(ctx)
+        manifest = open_from(
+            self._state.held.charter, [silo], envelope, ShareManifest, "manifest", current.ctx
+        )
+        current.round.check_answer(silo, "manifest")
+        try:
+            update = admit_update(current.admitted, manifest)
+        except PolicyRefusal as refusal:
+            with self._state.store.write() as transaction:
+                rules = [finding.rule for finding in refusal.findings]
+                transaction.record("update_refused", context=ctx, silo=silo, rules=rules)
+            raise
+        with self._state.store.write() as transaction:
+            transaction.add_message(ctx, silo, envelope)
+            transaction.record("update_accepted", context=ctx, silo=silo, manifest=update.manifest_digest)
+        self._answered(current, silo, "manifest")
+
+    def accept_refusal(self, silo: SiloId, ctx: Context, envelope: Envelope) -> None:
+        """Note that a silo takes no part, in its own public words.
+
+        Raises:
+            SignatureRejected, NotAllowed, MalformedMessage: not this silo's for this round.
+            Conflict: it has sent another one. OutOfOrder: too late. Unprocessable: in another's name.
+        """
+        if self._known(silo, ctx, envelope):
+            return
+        current = self._open_round(ctx)
+        refusal = open_from(self._state.held.charter, [silo], envelope, Refusal, "refusal", current.ctx)
+        if refusal.message.silo != silo:
+            raise Unprocessable(f"refusal.silo: expected {silo}, got {refusal.message.silo}")
+        current.round.check_answer(silo, "refusal")
+        with self._state.store.write() as transaction:
+            transaction.add_message(ctx, silo, envelope)
+            transaction.record("silo_refused", context=ctx, silo=silo, rule=refusal.message.rule)
+        self._answered(current, silo, "refusal")
+
+    def _known(self, silo: SiloId, ctx: Context, envelope: Envelope) -> bool:
+        """Whether the very same message came before: a lost answer is given again, in any phase."""
+        with self._state.store.read() as view:
+            view.phase(ctx)
+            return view.message(ctx, envelope.kind, silo) == envelope
+
+    def _open_round(self, ctx: Context) -> OpenRound:
+        current = self._state.current
+        if current is None or current.ctx != ctx:
+            raise OutOfOrder(f"round {ctx[:16]}…: it is over")
+        return current
+
+    def _answered(self, current: OpenRound, silo: SiloId, answer: Answer) -> None:
+        with self._state.presence.call(silo):
+            current.round.answered(silo, answer)
+        self._state.bell.ring()
+
+    def _check_model(self, spec: JobSpec) -> None:
+        with self._state.store.read() as view:
+            row = model_row(view, spec.initial_model)
+        if row is None or row.architecture != spec.model.architecture:
+            raise Unprocessable(
+                "job.initial_model: expected a model of this architecture that was uploaded before"
+            )
+        expected = FLOAT_BYTES * spec.model.parameters
+        if row.size != expected:
+            raise Unprocessable(f"job.initial_model: expected {expected} bytes, got {row.size}")
+        for chunk in read_chunks(self._state.models.path(spec.initial_model)):
+            if not np.all(np.isfinite(np.frombuffer(chunk, dtype="<f4"))):
+                raise Unprocessable("job.initial_model: expected finite parameters")

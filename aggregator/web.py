@@ -1,0 +1,87 @@
+"""The aggregator's HTTP API: each route parses, calls a service and encodes its answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import Depends, FastAPI, Query, Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+
+from aggregator.evidence import job_evidence
+from aggregator.state import AggregatorState
+from aggregator.submissions import Submissions
+from aggregator.web_body import body_stream, bounded_wait, envelope_response, read_envelope
+from aggregator.web_common import ContextPath, DigestPath, JobPath, new_app
+from aggregator.web_identity import caller
+from privacy.ids import HEX32_PATTERN, Digest, SiloId
+from privacy.roster import Member
+
+Anyone = Annotated[Member, Depends(caller("silo", "researcher", "share_server", "aggregator"))]
+FromSilo = Annotated[Member, Depends(caller("silo"))]
+FromReader = Annotated[Member, Depends(caller("silo", "researcher"))]
+FromResearcher = Annotated[Member, Depends(caller("researcher"))]
+Architecture = Annotated[Digest, Query(pattern=HEX32_PATTERN)]
+After = Annotated[str, Query(pattern=HEX32_PATTERN + "|^$")]
+Version = Annotated[int, Query(ge=0)]
+Wait = Annotated[float, Query(ge=0, le=86400)]
+SMALL_MODEL_BYTES: Final = 1 << 20
+"""Below this a model is answered in one piece, without a thread for its file."""
+
+
+def aggregator_app(state: AggregatorState, submissions: Submissions) -> FastAPI:
+    """The application over one aggregator's state."""
+    app = new_app("Sealsum aggregator", state.store, lambda: state.held.charter)
+
+    @app.get("/v1/charter")
+    async def charter(_: Anyone) -> Response:
+        return envelope_response(state.held.envelope)
+
+    @app.put("/v1/models/{digest}")
+    async def put_model(
+        request: Request, digest: DigestPath, architecture: Architecture, _: FromResearcher
+    ) -> Response:
+        body = body_stream(request, submissions.model_bytes_max)
+        new = await submissions.put_model(digest, architecture, body)
+        return Response(status_code=201 if new else 200)
+
+    @app.get("/v1/models/{digest}")
+    async def get_model(digest: DigestPath, reader: FromReader) -> Response:
+        path = submissions.model_path(reader, digest)
+        if path.stat().st_size <= SMALL_MODEL_BYTES:
+            return Response(path.read_bytes(), media_type="application/octet-stream")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    @app.post("/v1/jobs")
+    async def post_job(request: Request, researcher: FromResearcher) -> Response:
+        job, new = await submissions.submit_job(researcher.id, await read_envelope(request))
+        return JSONResponse({"job": job}, 201 if new else 200)
+
+    @app.get("/v1/jobs/{job}")
+    async def get_job(job: JobPath, _: Anyone, after: Version = 0, wait_s: Wait = 0.0) -> Response:
+        return JSONResponse(await submissions.watch_job(job, after, bounded_wait(wait_s)))
+
+    @app.get("/v1/jobs/{job}/evidence")
+    async def evidence(job: JobPath, _: FromResearcher) -> StreamingResponse:
+        return StreamingResponse(job_evidence(state, job), media_type="application/json")
+
+    @app.get("/v1/offers")
+    async def offers(silo: FromSilo, after: After = "", wait_s: Wait = 0.0) -> Response:
+        offer = await submissions.next_offer(SiloId(silo.id), after, bounded_wait(wait_s))
+        return Response(status_code=204) if offer is None else envelope_response(offer)
+
+    @app.post("/v1/rounds/{ctx}/manifests")
+    async def manifest(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
+        submissions.accept_manifest(SiloId(silo.id), ctx, await read_envelope(request))
+        return Response(status_code=202)
+
+    @app.post("/v1/rounds/{ctx}/refusals")
+    async def refusal(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
+        submissions.accept_refusal(SiloId(silo.id), ctx, await read_envelope(request))
+        return Response(status_code=202)
+
+    @app.get("/v1/rounds/{ctx}/result")
+    async def result(ctx: ContextPath, reader: Anyone, wait_s: Wait = 0.0) -> Response:
+        ended = await submissions.wait_result(reader.id, ctx, bounded_wait(wait_s))
+        return Response(status_code=204) if ended is None else envelope_response(ended)
+
+    return app
