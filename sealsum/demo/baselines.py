@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from privacy.canonical import Frozen
-from privacy.plan import DpTerms, ModelTerms, TrainingTerms
-from privacy.schema import DataSchema
+from privacy.plan import ModelTerms
+from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
 from sealsum.demo.job import first_model
-from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
+from sealsum.demo.scoring import auc_of, joined, read_tables
 from silo_agent.data.records import Records
 from silo_agent.dpsgd import train_privately
 from silo_agent.models.adapters import ADAPTERS, build_model, export_vector
@@ -27,29 +26,6 @@ POOLED_STEPS = 300
 POOLED_LEARNING_RATE = 0.02
 WEIGHT_DECAYS = (1e-3, 3e-3, 1e-2, 3e-2)
 FOLDS = 3
-
-
-class BaselineRequest(Frozen):
-    """The federated job's own terms, so that the comparison is of like with like."""
-
-    data: DataSchema
-    model: ModelTerms
-    training: TrainingTerms
-    dp: DpTerms
-    rounds: int
-    seed: int
-    hospitals: dict[str, HospitalFiles]
-
-
-class BaselineAnswer(Frozen):
-    """AUC by hospital name: on its own held-out third, and on everybody's."""
-
-    local_only: dict[str, float]
-    local_only_on_all: dict[str, float]
-    pooled: dict[str, float]
-    pooled_on_all: float
-    weight_decay: float
-    """What cross-validation on the pooled training rows chose for the pooled model."""
 
 
 def train_alone(request: BaselineRequest, records: Records) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ The demo plays the officer: it founds, invites and seals. A party's key is made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,14 +20,12 @@ from privacy.keystore import write_secret
 from privacy.roster import Charter
 from sealsum.demo.cast import CAST, FEDERATION
 from sealsum.demo.folder import DemoFolder
+from sealsum.demo.parties import Programs
 from sealsum.demo.supervise import Child, Supervisor
 
 INVITATION_LIFE = timedelta(minutes=10)
 READY_S = 60.0
 ENROL_S = 120.0
-
-Command = Callable[..., list[str]]
-"""Arguments of ``sealsum`` → the whole command line."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,7 @@ def found_and_enrol(
     policy: LoadedPolicy,
     registrar_port: int,
     urls: Mapping[str, str],
-    sealsum: Command,
-    server_sealsum: Command,
+    programs: Programs,
 ) -> Founded:
     """Found, invite, enrol all parties at once through the registrar, seal the charter, stop the registrar.
 
@@ -58,7 +55,7 @@ def found_and_enrol(
     tokens = _invite_all(authority, folder, registrar_url, urls)
     listen = ["--listen", f"127.0.0.1:{registrar_port}"]
     registrar = supervisor.start(
-        "registrar", server_sealsum("federation", "serve", str(folder.party("officer")), *listen)
+        "registrar", programs.server("federation", "serve", str(folder.party("officer")), *listen)
     )
     supervisor.wait_for(registrar, "listening", READY_S)
     _finish_all(
@@ -66,7 +63,7 @@ def found_and_enrol(
         [
             supervisor.start(
                 f"enrol-{part.name}",
-                sealsum(
+                programs.silo(
                     part.command,
                     "enroll",
                     "--token-file",

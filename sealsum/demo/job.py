@@ -7,6 +7,7 @@ Ranges, sizes and the learning-rate rule were chosen beforehand on these public 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,6 @@ from silo_agent.models.layouts import model_terms
 JOB = JobId("heart-disease")
 DATASET = "heart"
 PURPOSE = "Predict heart disease from routine findings, to demonstrate federated learning"
-DEFAULT_ROUNDS = 20
-DEFAULT_EPSILON = 3.0
 DELTA = 1e-5
 
 LOCAL_STEPS = 2
@@ -103,7 +102,7 @@ class DemoTerms:
         """The first model as it is uploaded."""
         return model_bytes(self.initial)
 
-    def job(self, federation: str, charter: Digest) -> JobSpec:
+    def job(self, federation: str, charter: Digest, scheme: Literal["additive"] = "additive") -> JobSpec:
         """The job that the researcher signs."""
         return JobSpec(
             job=JOB,
@@ -117,6 +116,7 @@ class DemoTerms:
             training=self.training,
             dp=self.dp,
             rounds=self.rounds,
+            scheme=scheme,
             vector=VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=SCALE_BITS),
             min_silos=MIN_SILOS,
         )

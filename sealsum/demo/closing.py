@@ -1,0 +1,126 @@
+"""After the job: every figure of the run put together as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.loader import LoadedPolicy
+from privacy.dp.accountant import ACCOUNTANT_VERSION
+from privacy.plan import JobSpec
+from privacy.roster import Charter
+from sealsum.demo.baselines_terms import BaselineAnswer
+from sealsum.demo.job import DemoTerms
+from sealsum.demo.patients import HOSPITALS
+from sealsum.demo.results import Caps, DemoResult, Mechanism, RoundRow, Scores, SiloResult
+from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
+from sealsum.demo.standing import Standing
+from sealsum.demo.uploads import bytes_per_silo_round
+from sealsum.job_view import JobView
+
+NOTHING_SPENT = {"epsilon": "0", "epsilon_rdp": "0"}
+"""Of a hospital whose ledger names no round of this job."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What lies on the table when the job has finished."""
+
+    charter: Charter
+    officer_key: str
+    policy: LoadedPolicy
+    terms: DemoTerms
+    spec: JobSpec
+    seed: int
+    files: Mapping[str, HospitalFiles]
+    view: JobView
+    standing: Standing
+    model: NDArray[np.float32]
+    """float32[d]"""
+    evidence: dict[str, Any]
+    server_logs: Mapping[str, bytes]
+    ledgers: Mapping[str, bytes]
+    baselines: BaselineAnswer
+
+
+def collect(trained: Trained, claim: Mapping[str, Any], duration_s: float) -> DemoResult:
+    """Score the federated model and put every figure of the run together.
+
+    Args:
+        claim: ``dp/claim.json``; what a hospital spent is what its ledger says.
+    """
+    terms, spec, baselines = trained.terms, trained.spec, trained.baselines
+    training, held_out = read_tables(terms.data, trained.files)
+    caps = trained.policy.model.spec.limits.epsilon
+    standings = {silo.name: silo for silo in trained.standing.silos}
+    silos = []
+    for hospital in HOSPITALS:
+        name = hospital.silo
+        spent = claim["silos"].get(name, NOTHING_SPENT)
+        silos.append(
+            SiloResult(
+                name=name,
+                title=hospital.title,
+                records=len(training[name]),
+                held_out=len(held_out[name]),
+                held_out_healthy=int((held_out[name].labels == 0).sum()),
+                scores=Scores(
+                    local_only=baselines.local_only[name],
+                    federated=auc_of(terms.model, trained.model, held_out[name]),
+                    pooled=baselines.pooled[name],
+                ),
+                local_only_everywhere=baselines.local_only_on_all[name],
+                epsilon=float(spent["epsilon"]),
+                epsilon_rdp=float(spent["epsilon_rdp"]),
+                delta=terms.dp.delta,
+                epsilon_after_round=standings[name].epsilon_after_round,
+                overhead_ms=standings[name].overhead_ms,
+                train_ms=standings[name].train_ms,
+            )
+        )
+    return DemoResult(
+        federation=spec.federation,
+        job=spec.job,
+        policy_name=trained.policy.model.metadata.name,
+        policy_digest=trained.policy.digest,
+        officer_key=trained.officer_key,
+        scheme=spec.scheme,
+        rounds=spec.rounds,
+        parameters=terms.model.parameters,
+        model=terms.model.adapter,
+        seed=trained.seed,
+        caps=Caps(round=caps.round, job=caps.job, lifetime=caps.lifetime),
+        mechanism=Mechanism(
+            unit=terms.dp.unit,
+            adjacency=terms.dp.adjacency,
+            clip_l2=terms.dp.clip_l2,
+            noise_multiplier=terms.dp.noise_multiplier,
+            sample_rate=terms.dp.sample_rate,
+            local_steps=terms.training.local_steps,
+            accountant=ACCOUNTANT_VERSION,
+        ),
+        silos=tuple(silos),
+        scores=Scores(
+            local_only=_mean(baselines.local_only_on_all.values()),
+            federated=auc_of(terms.model, trained.model, joined(held_out)),
+            pooled=baselines.pooled_on_all,
+        ),
+        pooled_weight_decay=baselines.weight_decay,
+        bytes_up_per_silo_round=bytes_per_silo_round(trained.evidence["rounds"]),
+        openings=trained.view.openings,
+        history=tuple(
+            RoundRow(row.round, row.outcome, row.reason, row.survivors, row.duration_ms or 0.0)
+            for row in trained.view.history
+        ),
+        refusals=trained.standing.refusals,
+        claim=claim["statement"],
+        duration_s=duration_s,
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))

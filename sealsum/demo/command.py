@@ -1,0 +1,106 @@
+"""``sealsum demo``: options, exit codes, and what is printed; the run itself is in ``run``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import click
+from rich.console import Console
+
+from privacy.errors import ConfigurationError
+from privacy.secagg.catalogue import SCHEMES
+from sealsum.demo.options import DEFAULT_OUT, DEFAULT_POLICY, DEFAULT_ROUNDS, DemoOptions
+
+TERMINATED = 128 + signal.SIGTERM
+NOT_VERIFIED = 5
+
+
+class SchemeName(click.ParamType[str]):
+    """A secure-aggregation scheme of this release."""
+
+    name = "scheme"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in SCHEMES:
+            self.fail(f"expected one of: {', '.join(sorted(SCHEMES))}; got {value!r}", param, ctx)
+        return str(value)
+
+
+@click.command()
+@click.option(
+    "--policy", default=DEFAULT_POLICY, show_default=True, metavar="NAME|FILE", help="Threat model."
+)
+@click.option(
+    "--scheme", type=SchemeName(), default="additive", show_default=True, help="How updates are summed."
+)
+@click.option("--rounds", type=click.IntRange(1, 1000), default=DEFAULT_ROUNDS, show_default=True)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Most ε the job may cost a hospital.  [default: 3, or what the policy allows]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_OUT,
+    show_default=True,
+    metavar="DIR",
+    help="Folder for the results; an earlier demo's is replaced.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Who is held out, and the first model. Sampling, noise, keys and masks never follow a seed.",
+)
+@click.option(
+    "--server-python",
+    default=sys.executable,
+    metavar="PATH",
+    help="Python whose environment runs the servers, for example one without torch.  [default: this one]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json to stdout, and nothing else there.")
+def demo(
+    policy: str,
+    scheme: Literal["additive"],
+    rounds: int,
+    epsilon: float | None,
+    out: Path,
+    seed: int,
+    server_python: str,
+    as_json: bool,
+) -> None:
+    """Train one model across four hospitals on this machine, open only sums, and prove it."""
+    # Imported here because it brings torch and matplotlib: help and usage errors answer without them.
+    from sealsum.demo.run import run_demo
+    from sealsum.demo.summary import table_of
+
+    options = DemoOptions(policy, scheme, rounds, epsilon, out, seed, _existing(server_python))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    finished = run_demo(options, Console(stderr=True))
+    if as_json:
+        click.echo(finished.folder.summary.read_text(encoding="utf-8"), nl=False)
+    else:
+        for item in (table_of(finished.summary), *finished.lines):
+            Console().print(item, highlight=False)
+    if not finished.summary.verified:
+        raise click.exceptions.Exit(NOT_VERIFIED)
+
+
+def _existing(python: str) -> str:
+    if not Path(python).is_file():
+        raise ConfigurationError(
+            f"--server-python: expected a Python interpreter, got {python}: no such file"
+        )
+    return str(Path(python).absolute())
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    """Leave by the ordinary way, so that every ``with`` block ends its children."""
+    raise SystemExit(TERMINATED)

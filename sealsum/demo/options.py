@@ -1,0 +1,26 @@
+"""What a user may choose about a demo run. Imports nothing heavy, so that help answers at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+DEFAULT_POLICY = "demo-hospitals"
+DEFAULT_OUT = Path("sealsum-demo")
+DEFAULT_ROUNDS = 20
+DEFAULT_EPSILON = 3.0
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """One run's options, as given on the command line."""
+
+    policy: str
+    scheme: Literal["additive"]
+    rounds: int
+    epsilon: float | None
+    """``None``: as much as the policy allows, at most ``DEFAULT_EPSILON``."""
+    out: Path
+    seed: int
+    server_python: str

@@ -1,0 +1,244 @@
+"""One demo run from options to files: found and enrol, start everybody, train, fetch, export, verify.
+
+Everything goes through the parties' own programs and the researcher's SDK; the demo adds only what no
+federation has: it plays the officer, keeps the held-out patients, and compares.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from policies.loader import LoadedPolicy
+from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
+from sealsum.demo.cast import AGGREGATOR, FEDERATION, RESEARCHER, SHARE_SERVERS
+from sealsum.demo.closing import Trained, collect
+from sealsum.demo.enrolling import found_and_enrol
+from sealsum.demo.folder import DemoFolder, prepare_folder
+from sealsum.demo.following import follow
+from sealsum.demo.job import DATASET, DemoTerms, demo_terms
+from sealsum.demo.options import DEFAULT_EPSILON, DemoOptions
+from sealsum.demo.pack import claim_of, export_pack, verifier, verify_pack
+from sealsum.demo.parties import Programs, hand_out_patients, silo_config, start_agents, start_servers
+from sealsum.demo.patients import HOSPITALS, patients_of
+from sealsum.demo.picture import write_png
+from sealsum.demo.ports import free_ports
+from sealsum.demo.preflight import refuse_if_policy_does
+from sealsum.demo.report import render_report
+from sealsum.demo.results import DemoResult, Verdict
+from sealsum.demo.scoring import HospitalFiles
+from sealsum.demo.screen import Screen
+from sealsum.demo.split import split_patients
+from sealsum.demo.summary import Summary, summarise
+from sealsum.demo.supervise import Child, Supervisor
+from sealsum.model_files import model_file
+from sealsum.policy_commands import read_policy
+from sealsum.sdk import Federation
+
+BASELINES_S = 240.0
+LEDGER_S = 60.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run leaves to be printed."""
+
+    folder: DemoFolder
+    summary: Summary
+    lines: tuple[str, ...]
+
+
+def run_demo(options: DemoOptions, console: Console) -> Finished:
+    """Run the whole demonstration.
+
+    Raises:
+        ConfigurationError: an option or the output folder is wrong; nothing was changed.
+        PolicyRefusal: the policy does not admit this job; nothing was started.
+        ChildFailed, JobFailed: a process or the job failed; every child has been ended.
+    """
+    began = time.monotonic()
+    with Screen(console) as screen:
+        screen.phase("Checking the job against the policy")
+        policy = read_policy(options.policy)
+        terms = _terms(options, policy)
+        refuse_if_policy_does(policy, terms)
+        verifier()  # missing, it would be missed only at the very end
+        folder = prepare_folder(options.out)
+        with _loopback_without_proxy(), Supervisor(folder.logs) as supervisor:
+            trained = _train(options, policy, terms, folder, supervisor, screen)
+            screen.phase("Exporting the evidence and verifying it")
+            result = collect(trained, claim_of(trained), duration_s=time.monotonic() - began)
+            export_pack(folder, trained, render_report(result, None))
+            verdict = verify_pack(supervisor, folder, trained.officer_key)
+        screen.phase("Writing the report")
+        summary = _write(folder, trained, result, verdict)
+    return Finished(folder, summary, _closing_lines(folder, summary))
+
+
+def _terms(options: DemoOptions, policy: LoadedPolicy) -> DemoTerms:
+    """An ε that was asked for is taken as it is, and refused if too large; the default keeps every cap."""
+    if options.epsilon is not None:
+        return demo_terms(options.rounds, options.epsilon, options.seed)
+    caps = policy.model.spec.limits.epsilon
+    return demo_terms(options.rounds, min(DEFAULT_EPSILON, caps.job), options.seed, round_cap=caps.round)
+
+
+def _train(
+    options: DemoOptions,
+    policy: LoadedPolicy,
+    terms: DemoTerms,
+    folder: DemoFolder,
+    supervisor: Supervisor,
+    screen: Screen,
+) -> Trained:
+    programs = Programs(servers=options.server_python)
+    splits = tuple(split_patients(hospital, patients_of(hospital), options.seed) for hospital in HOSPITALS)
+    files = hand_out_patients(folder, splits)
+    baselines = _start_baselines(supervisor, folder, terms, options.seed, files)
+
+    screen.phase("Enrolling eight parties over HTTPS")
+    registrar_port, *server_ports = free_ports(2 + len(SHARE_SERVERS))
+    ports = dict(zip((AGGREGATOR, *SHARE_SERVERS), server_ports, strict=True))
+    urls = {name: f"https://127.0.0.1:{port}" for name, port in ports.items()}
+    founded = found_and_enrol(supervisor, folder, policy, registrar_port, urls, programs)
+    screen.line("enrolled 4 hospitals, 1 aggregator, 2 share servers, 1 researcher; charter sealed")
+
+    screen.phase("Starting the servers and the hospitals' agents")
+    start_servers(supervisor, folder, ports, founded.charter_file, programs)
+    agents = start_agents(supervisor, folder, urls[AGGREGATOR], policy.text, programs)
+
+    screen.phase("Training the models to compare with")
+    answer = _finish_baselines(supervisor, baselines, folder)
+
+    with Federation.connect(folder.state(RESEARCHER), aggregator_url=urls[AGGREGATOR]) as federation:
+        spec = terms.job(FEDERATION, founded.charter.digest, options.scheme)
+        job = federation.submit(spec, terms.initial)
+        screen.phase("Training across four hospitals; only sums are opened")
+        view, standing = follow(job, {agent.name: agent.log for agent in agents}, supervisor, screen)
+        screen.line(f"{view.openings} sums opened, {len(view.refusals)} refusals")
+        model, evidence = job.model(), job.evidence()
+        server_logs = {name: federation.server_log(name) for name in SHARE_SERVERS}
+    supervisor.stop(agents)
+    return Trained(
+        charter=founded.charter,
+        officer_key=founded.officer_key,
+        policy=policy,
+        terms=terms,
+        spec=spec,
+        seed=options.seed,
+        files=files,
+        view=view,
+        standing=standing,
+        model=model,
+        evidence=evidence,
+        server_logs=server_logs,
+        ledgers=_ledgers(supervisor, folder, programs),
+        baselines=answer,
+    )
+
+
+def _start_baselines(
+    supervisor: Supervisor,
+    folder: DemoFolder,
+    terms: DemoTerms,
+    seed: int,
+    files: Mapping[str, HospitalFiles],
+) -> Child:
+    """In a process of its own, while parties enrol; it is done before rounds are timed."""
+    request = BaselineRequest(
+        data=terms.data,
+        model=terms.model,
+        training=terms.training,
+        dp=terms.dp,
+        rounds=terms.rounds,
+        seed=seed,
+        hospitals=dict(files),
+    )
+    asked, answered = folder.harness / "baselines.json", folder.harness / "baselines-answer.json"
+    asked.write_text(request.model_dump_json(), encoding="utf-8")
+    command = [sys.executable, "-m", "sealsum.demo.baselines", str(asked), str(answered)]
+    return supervisor.start("baselines", command)
+
+
+def _finish_baselines(supervisor: Supervisor, child: Child, folder: DemoFolder) -> BaselineAnswer:
+    supervisor.finish(child, BASELINES_S)
+    return BaselineAnswer.model_validate_json((folder.harness / "baselines-answer.json").read_bytes())
+
+
+def _ledgers(supervisor: Supervisor, folder: DemoFolder, programs: Programs) -> dict[str, bytes]:
+    """Each hospital exports its own ledger, verified by its own program."""
+    exports = {
+        hospital.silo: (
+            folder.harness / f"ledger-{hospital.silo}.jsonl",
+            programs.silo(
+                "silo",
+                "ledger",
+                "--config",
+                str(silo_config(folder, hospital.silo)),
+                "--dataset",
+                DATASET,
+                "--json",
+            ),
+        )
+        for hospital in HOSPITALS
+    }
+    children = [
+        supervisor.start(f"ledger-{silo}", command, stdout=path) for silo, (path, command) in exports.items()
+    ]
+    for child in children:
+        supervisor.finish(child, LEDGER_S)
+    return {silo: path.read_bytes() for silo, (path, _) in exports.items()}
+
+
+def _write(folder: DemoFolder, trained: Trained, result: DemoResult, verdict: Verdict) -> Summary:
+    notes = {"job": result.job, "federation": result.federation, "policy": result.policy_digest}
+    folder.model.write_bytes(model_file(trained.terms.model, trained.model, notes))
+    folder.report.write_bytes(render_report(result, verdict))
+    write_png(result, folder.picture)
+    summary = summarise(result, verdict, folder.evidence.name)
+    folder.summary.write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return summary
+
+
+def _closing_lines(folder: DemoFolder, summary: Summary) -> tuple[str, ...]:
+    timings = summary.timings
+    overhead, beyond = timings.agent_overhead_ms, timings.round_beyond_slowest_agent_ms
+    verdict = "verified" if summary.verified else "NOT VERIFIED"
+    return (
+        f"evidence: {verdict}; {summary.openings} sums opened, {summary.refusals} refusals, "
+        f"{summary.bytes_up_per_silo_round:,} bytes up per hospital and round",
+        f"an agent's own work beyond training: {overhead.median:.0f} ms a round (most {overhead.max:.0f}); "
+        f"servers, network and waiting: {beyond.median:.0f} ms (most {beyond.max:.0f})",
+        "",
+        f"report    {folder.report}",
+        f"picture   {folder.picture}",
+        f"figures   {folder.summary}",
+        f"model     {folder.model}",
+        f"evidence  {folder.evidence}",
+        f"verify    sealsum-verify {folder.evidence} --officer-key {summary.officer_key}",
+        "",
+        f"{summary.duration_s:.0f} s. {summary.note}",
+    )
+
+
+@contextmanager
+def _loopback_without_proxy() -> Iterator[None]:
+    """A proxy of the user's environment must not be asked to reach the demo's own machine."""
+    names = ("NO_PROXY", "no_proxy")
+    before = {name: os.environ.get(name) for name in names}
+    for name in names:
+        os.environ[name] = ",".join(part for part in (before[name], "127.0.0.1", "localhost") if part)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
