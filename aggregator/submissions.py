@@ -122,8 +122,8 @@ class Submissions:
         self._state.bell.ring()
         return spec.job, new
 
-    async def watch_job(self, job: JobId, after: int, seconds: float) -> dict[str, Any]:
-        """The job's view once its version exceeds ``after``, or when the time is up.
+    async def watch_job(self, job: JobId, after: int, seconds: float) -> dict[str, Any] | None:
+        """The job's view once its version exceeds ``after``; ``None`` when the time is up.
 
         Raises:
             NotFound: no such job.
@@ -134,11 +134,7 @@ class Submissions:
                 row = job_row(view, job)
                 return job_view(view, row) if row.version > after else None
 
-        view = await self._state.bell.wait_for(changed, seconds)
-        if view is not None:
-            return view
-        with self._state.store.read() as reader:
-            return job_view(reader, job_row(reader, job))
+        return await self._state.bell.wait_for(changed, seconds)
 
     async def next_offer(self, silo: SiloId, after: str, seconds: float) -> Envelope | None:
         """The open round's offer, if it invites this silo, is not ``after`` and is not answered yet."""

@@ -58,7 +58,8 @@ def aggregator_app(state: AggregatorState, submissions: Submissions) -> FastAPI:
 
     @app.get("/v1/jobs/{job}")
     async def get_job(job: JobPath, _: Anyone, after: Version = 0, wait_s: Wait = 0.0) -> Response:
-        return JSONResponse(await submissions.watch_job(job, after, bounded_wait(wait_s)))
+        view = await submissions.watch_job(job, after, bounded_wait(wait_s))
+        return Response(status_code=204) if view is None else JSONResponse(view)
 
     @app.get("/v1/jobs/{job}/evidence")
     async def evidence(job: JobPath, _: FromResearcher) -> StreamingResponse:
