@@ -1,0 +1,87 @@
+"""The command ``sealsum-verify``: prints what was checked; exit 0 verified, 5 not, 78 unreadable, 2 usage."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from sealsum_verify import __version__
+from sealsum_verify.encoding import sha256
+from sealsum_verify.shapes import ATOMS
+from sealsum_verify.verify import CHECKS, Report, verify_pack
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Verify one pack."""
+    parser = argparse.ArgumentParser(
+        prog="sealsum-verify", description="Verify a Sealsum evidence pack offline. Exit 0: verified, 5: not."
+    )
+    parser.add_argument("pack", type=Path, help="evidence.zip")
+    help_key = "the officer's key, as you know it from the federation and not from the pack"
+    parser.add_argument("--officer-key", type=_key, metavar="HEX", help=help_key)
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    options = parser.parse_args(arguments)
+    try:
+        raw = options.pack.read_bytes()
+    except OSError as error:
+        sys.stderr.write(f"{options.pack}: cannot be read ({error.strerror})\n")
+        return 78
+    report = verify_pack(raw, options.officer_key)
+    text = json.dumps(as_json(report), indent=2) if options.json else as_text(report)
+    sys.stdout.write(text + "\n")
+    return 0 if report.verified else 5
+
+
+def as_json(report: Report) -> dict[str, object]:
+    """The report for machines."""
+    fault = report.fault and {"entry": report.fault.entry, "reason": report.fault.sentence}
+    return {
+        "verified": report.verified,
+        "officer": {"key": report.officer_key, "pinned": report.pinned},
+        "checks": [{"claim": claim, "passed": _passed(report, n)} for n, claim in enumerate(CHECKS, 1)],
+        "fault": fault,
+        "summary": report.summary,
+        "epsilon": {silo: asdict(bracket) for silo, bracket in report.epsilon.items()},
+    }
+
+
+def as_text(report: Report) -> str:
+    """The report for people."""
+    marks = {True: "✓", False: "✗", None: "–"}
+    lines = [f"{marks[_passed(report, n)]} {n:2}  {claim}" for n, claim in enumerate(CHECKS, 1)]
+    for silo, found in report.epsilon.items():
+        bounds = f"at least {found.lower:.4f} and at most {found.upper:.4f} by this program"
+        lines.append(f"      {silo}: ε = {found.claimed:g} claimed after {found.rounds} rounds, {bounds}")
+    if report.fault is not None:
+        return _plain("\n".join([*lines, "", f"NOT VERIFIED  {report.fault}"]))
+    facts = "  ".join(f"{name} {value}" for name, value in report.summary.items())
+    fingerprint = sha256(bytes.fromhex(str(report.officer_key)))[:32]
+    if report.pinned:
+        trust = f"under the officer key you gave (fingerprint {fingerprint})"
+    else:
+        trust = (
+            f"NOT PINNED: compare this fingerprint of the officer's key with the federation: {fingerprint}\n"
+            f"then run again with --officer-key {report.officer_key}"
+        )
+    return _plain("\n".join([*lines, "", f"VERIFIED  {facts}", trust]))
+
+
+def _passed(report: Report, number: int) -> bool | None:
+    """Null for a check that was not reached."""
+    return None if number > report.passed + 1 else number <= report.passed
+
+
+def _plain(text: str) -> str:
+    """A pack may hold control characters; a terminal must not obey them."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
+
+
+def _key(text: str) -> str:
+    if ATOMS["hex"].fullmatch(text) is None:
+        raise argparse.ArgumentTypeError("expected 64 lower-case hex digits")
+    return text

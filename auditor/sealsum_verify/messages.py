@@ -1,0 +1,124 @@
+"""What parties signed: the roster that names their keys, their envelopes, and their hash chains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sealsum_verify.encoding import check_signature, demand, digest_of, parse, sha256
+from sealsum_verify.shapes import check_shape
+
+Json = Mapping[str, Any]
+NOTHING = "0" * 64
+"""Hash before the first entry of a chain."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The charter, and its members by id."""
+
+    digest: str
+    charter: Json
+    members: Mapping[str, Json]
+
+    def key(self, party: str, role: str, entry: str) -> str:
+        """Verify key of a member of that role (``any`` for any); anybody else is a fault on ``entry``."""
+        demand(party in self.members, entry, f"{party} is not in the roster")
+        member = self.members[party]
+        demand(
+            role in (member["role"], "any"), entry, f"{party}: expected a {role}, it is a {member['role']}"
+        )
+        return str(member["verify_key"])
+
+    def of_role(self, role: str) -> list[str]:
+        """Ids of all members of a role, sorted."""
+        return sorted(name for name, member in self.members.items() if member["role"] == role)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A body whose signature, kind, context and form have been checked, and the SHA-256 of its bytes."""
+
+    sender: str
+    body: Json
+    digest: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A verified hash chain, and the name of its file in the pack."""
+
+    file: str
+    entries: tuple[Json, ...]
+    hashes: tuple[str, ...]
+    """That of entry ``seq`` is at ``seq + 1``, behind the empty chain's."""
+
+    def holds(self, head: Json) -> bool:
+        """Whether a head that somebody witnessed lies in this chain."""
+        place = head["seq"] + 1
+        return 0 <= place < len(self.hashes) and bool(self.hashes[place] == head["hash"])
+
+    def bodies(self, kind: str, field: str, value: str) -> list[Json]:
+        """Bodies of the entries of ``kind`` in which ``field`` is ``value``."""
+        return [e["body"] for e in self.entries if e["kind"] == kind and e["body"].get(field) == value]
+
+
+def read_document(raw: bytes, shape: str, entry: str) -> Any:
+    """A canonical JSON text of the documented form."""
+    value = parse(raw, entry)
+    check_shape(value, shape, entry)
+    return value
+
+
+def peek(envelope: Json, kind: str, entry: str) -> Any:
+    """An envelope's body before it is believed: for what must be known to check the envelope itself."""
+    return read_document(envelope["body"].encode(errors="surrogatepass"), kind, entry)
+
+
+def open_envelope(envelope: Json, kind: str, context: str, key: str, entry: str) -> Message:
+    """Believe a signed message, after these checks:
+
+    (1) it is of the kind, for everybody, and bound to the context expected here; (2) ``key`` signed its
+    kind, context, sender, recipient and body, each behind its length; (3) its body is canonical and of
+    the documented form.
+    """
+    sender = envelope["sender"]
+    # (1)
+    demand(envelope["kind"] == kind, entry, f"expected a message of kind {kind}")
+    demand(envelope["recipient"] == "all", entry, f"{kind} of {sender}: expected recipient all")
+    demand(envelope["context"] == context, entry, f"{kind} of {sender}: it is bound to another context")
+    # (2)
+    digest = sha256(envelope["body"].encode(errors="surrogatepass"))
+    fields = [kind.encode(), bytes.fromhex(context), sender.encode(), b"all", bytes.fromhex(digest)]
+    signed = b"".join(len(field).to_bytes(8, "little") + field for field in fields)
+    what = f"{kind} of {sender}"
+    check_signature(key, b"sealsum/envelope/v1\x00" + signed, envelope["signature"], entry, what)
+    # (3)
+    return Message(sender, peek(envelope, kind, entry), digest)
+
+
+def read_chain(raw: bytes, origin: str, key: str, file: str) -> Chain:
+    """Verify a chain from its first entry, one canonical entry a line:
+
+    (1) the file ends with a whole line; (2) each entry names this chain, its place in it and the hash of
+    the entry before it; (3) the chain's owner signed it.
+    """
+    demand(raw.endswith(b"\n") or not raw, file, "expected it to end with a whole line")  # (1)
+    entries: list[Json] = []
+    hashes = [NOTHING]
+    for number, line in enumerate(raw.split(b"\n")[:-1]):
+        where = f"{file} entry {number}"
+        entry = read_document(line, "entry", where)
+        # (2)
+        demand(entry["origin"] == origin, where, f"expected an entry of {origin}")
+        demand(entry["seq"] == number, where, f"expected entry {number}, got {entry['seq']}")
+        demand(entry["prev"] == hashes[-1], where, "it does not follow the entry before it")
+        # (3)
+        unsigned = {field: value for field, value in entry.items() if field != "signature"}
+        digest = digest_of("sealsum/chain/v1", unsigned)
+        message = b"sealsum/chain-signature/v1\x00" + bytes.fromhex(digest)
+        check_signature(key, message, entry["signature"], where, "entry")
+        entries.append(entry)
+        hashes.append(digest)
+    return Chain(file, tuple(entries), tuple(hashes))

@@ -1,0 +1,91 @@
+"""What each document must look like before a check may read it: a literal table and its matcher.
+
+A field's shape is an atom (a pattern for a whole string), ``int``, ``object``, the name of another shape,
+``[shape]`` for a list, ``{shape}`` for a map by name, or ``shape?`` where null is allowed. A document has
+exactly the fields of its line, unless the line ends in ``*``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sealsum_verify.encoding import demand
+
+ATOMS = {
+    "hex": re.compile(r"[0-9a-f]{64}"),
+    "name": re.compile(r"[a-z0-9][a-z0-9._-]{0,62}"),
+    "real": re.compile(r"[0-9]{1,25}(\.[0-9]{1,25})?(e[+-]?[0-9]{1,2})?"),
+    "session": re.compile(r"[0-9a-f]{32}"),
+    "signature": re.compile(r"[0-9a-f]{128}"),
+    "text": re.compile(r"(?s).*"),
+}
+SHAPES = {
+    "manifest.json": "pack:text federation:name job:name created_at:text signer:name files:object",
+    "officer": "verify_key:hex",
+    "head": "seq:int hash:hex",
+    "envelope": "kind:text context:hex sender:name recipient:name body:text signature:signature",
+    "entry": "origin:text seq:int prev:hex at:text kind:text body:object signature:signature",
+    "charter": "federation:name epoch:int members:[member] policy:hex policy_text:text",
+    "member": "id:name role:text legal_entity:text operator:text verify_key:hex sealing_key:text url:text",
+    "job": "job:name federation:name charter:hex purpose:text dataset:name data:data model:model "
+    "initial_model:hex training:training dp:dp? rounds:int scheme:text "
+    "vector:object min_silos:int round_deadline_s:int",
+    "data": "features:[feature] label:object *",
+    "feature": "column:text *",
+    "model": "layout:[tensor] *",
+    "tensor": "name:text shape:[int]",
+    "training": "local_steps:int *",
+    "dp": "model:text unit:text adjacency:text sampling:text sample_rate:real noise_multiplier:real "
+    "clip_l2:real normaliser:real delta:real",
+    "plan": "protocol:text session:session federation:name charter:hex roster_epoch:int policy:hex job:name "
+    "job_digest:hex round:int rounds:int scheme:text architecture:hex model:hex parameters:int cohort:[silo] "
+    "servers:[server] training:training dp:dp? vector:object min_survivors:int deadline_s:int",
+    "silo": "silo:name verify_key:hex",
+    "server": "server:name verify_key:hex",
+    "offer": "plan:plan job:envelope log_head:head",
+    "manifest": "silo:name model:hex vector_length:int parts:[hex] seeds:{hex} ledger_head:head",
+    "accepted": "server:name manifests:{hex}",
+    "survivors": "server:name survivors:[name] manifests:[hex]",
+    "opening": "server:name survivors:hex parts:[hex]",
+    "result": "outcome:text reason:text survivors:[name] model_in:hex model_out:hex? openings:int "
+    "job_state:text",
+    "refusal": "silo:name rule:text sentence:text expected:text got:text remedy:text",
+    "round": "offer:envelope manifests:{envelope} refusals:{envelope} accepted:[envelope] "
+    "survivors:[envelope] openings:[envelope] result:envelope",
+    "ledger_open": "dataset:name unit:text epsilon:caps delta_max:real *",
+    "caps": "round:real job:real lifetime:real",
+    "reserve": "job:name job_digest:hex context:hex round:int event:event delta:real log_head:head",
+    "event": "mechanism:text sample_rate:real noise_multiplier:real steps:int",
+    "claim": "silos:{spent} statement:text *",
+    "spent": "epsilon:real epsilon_rdp:real rounds:int steps:int",
+}
+
+
+def check_shape(value: object, shape: str, entry: str, path: str = "document") -> None:
+    """Raise a ``Fault`` on ``entry`` that names the first field which does not fit ``shape``."""
+    expected = f"{path}: expected {shape}"
+    if shape.endswith("?"):
+        if value is not None:
+            check_shape(value, shape[:-1], entry, path)
+    elif shape.startswith("["):
+        demand(isinstance(value, list), entry, expected)
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            check_shape(item, shape[1:-1], entry, f"{path}[{index}]")
+    elif shape.startswith("{"):
+        demand(isinstance(value, dict), entry, expected)
+        for key, item in (value if isinstance(value, dict) else {}).items():
+            check_shape(key, "name", entry, f"a name in {path}")
+            check_shape(item, shape[1:-1], entry, f"{path}.{key}")
+    elif shape in ATOMS:
+        demand(isinstance(value, str) and ATOMS[shape].fullmatch(value) is not None, entry, expected)
+    elif shape in ("int", "object"):
+        demand(type(value) is (int if shape == "int" else dict), entry, expected)  # True is no int here
+    else:
+        fields = dict(pair.split(":") for pair in SHAPES[shape].removesuffix(" *").split())
+        exact = not SHAPES[shape].endswith("*")
+        demand(isinstance(value, dict), entry, expected)
+        record = value if isinstance(value, dict) else {}
+        demand(set(fields) <= set(record), entry, f"{expected} with {', '.join(sorted(fields))}")
+        demand(not exact or len(record) == len(fields), entry, f"{expected} and no other fields")
+        for field, inner in fields.items():
+            check_shape(record[field], inner, entry, f"{path}.{field}")

@@ -1,0 +1,203 @@
+"""The whole verification as a numbered list that a reviewer can tick off; knows no files and no screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from sealsum_verify.archive import read_archive
+from sealsum_verify.claim import ENTRY as CLAIM
+from sealsum_verify.claim import Bracket, check_claim
+from sealsum_verify.encoding import Fault, check_signature, demand, digest_of, parse, same, sha256
+from sealsum_verify.messages import Json, Roster, open_envelope, peek, read_document
+from sealsum_verify.records import check_ledgers, check_logs
+from sealsum_verify.rounds import Job, Offer, Round, check_model_chain, read_offers, read_round
+from sealsum_verify.shapes import check_shape
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHECKS = (
+    "the archive is canonical: no byte can change unnoticed",
+    "the manifest lists exactly these files, with their digests",
+    "the federation's officer signed the charter: members and their keys",
+    "a member of the federation signed the pack",
+    "the policy is the one that the charter names",
+    "a researcher signed the job, and the dataset card describes it",
+    "each round was offered on the job's terms to the roster's parties",
+    "each round's messages agree, and one sum at most was opened",
+    "each model follows from the one before",
+    "servers' logs are whole and agree with the rounds",
+    "silos' ledgers are whole and charged each round before it ran",
+    "the claimed ε is what the ledgers cost, by this program's own accountant",
+)
+FIXED_FILES = frozenset(
+    {"manifest.json", "manifest.sig", "who/charter.json", "who/officer.json", "policy/policy.yaml"}
+    | {
+        "job/job.json",
+        "data/card.json",
+        "dp/claim.json",
+        "software/versions.json",
+        "report.html",
+        "VERIFY.md",
+    }
+)
+_UNLISTED = {"manifest.json", "manifest.sig"}
+_OTHER_FILES = re.compile(r"rounds/[0-9]{4,}\.json|(log|dp/ledger)/[a-z0-9][a-z0-9._-]*\.jsonl")
+
+
+@dataclass
+class Report:
+    """What was checked, in order, and what came of it."""
+
+    officer_key: str | None
+    pinned: bool
+    passed: int = 0
+    fault: Fault | None = None
+    summary: dict[str, object] = field(default_factory=dict)
+    epsilon: Mapping[str, Bracket] = field(default_factory=dict)
+
+    @property
+    def verified(self) -> bool:
+        """Whether every check has passed."""
+        return self.fault is None and self.passed == len(CHECKS)
+
+    def check(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run the next check; each rests on what those before it established."""
+        value = step(*args, **kwargs)
+        self.passed += 1
+        return value
+
+
+def verify_pack(raw: bytes, officer_key: str | None = None) -> Report:
+    """Verify a pack by the checks in ``CHECKS``; stops at the first fault, since later ones rest on it.
+
+    ``officer_key`` (hex) is the federation's root of trust as the auditor knows it. Without it the pack's
+    own is used, which proves only that the pack is consistent under that key.
+    """
+    report = Report(officer_key, pinned=officer_key is not None)
+    try:
+        _run(report, raw)
+    except Fault as fault:
+        report.fault = fault
+    return report
+
+
+def _run(report: Report, raw: bytes) -> None:
+    files = report.check(read_archive, raw)  # 1
+    manifest = report.check(_check_manifest, files)  # 2
+    roster = report.check(_check_charter, files, report)  # 3
+    report.check(_check_signer, files, manifest, roster)  # 4
+    report.check(_check_policy, files, roster)  # 5
+    job = report.check(_check_job, files, manifest, roster)  # 6
+    offers = report.check(read_offers, files, roster, job)  # 7
+    rounds = report.check(_read_rounds, offers, roster)  # 8
+    model = report.check(check_model_chain, rounds, job)  # 9
+    log = report.check(check_logs, files, roster, job, rounds)  # 10
+    spending = report.check(check_ledgers, files, roster, job, rounds, log)  # 11
+    claim = read_document(files[CLAIM], "claim", CLAIM)
+    report.epsilon = report.check(check_claim, claim, job, spending)  # 12
+    report.summary = {
+        "federation": manifest["federation"],
+        "job": manifest["job"],
+        "signer": manifest["signer"],
+        "policy": roster.charter["policy"],
+        "rounds": len(rounds),
+        "openings": sum(one.result["openings"] for one in rounds),
+        "model": model,
+        "delta": (job.terms["dp"] or {}).get("delta"),
+    }
+
+
+def _check_manifest(files: Mapping[str, bytes]) -> Json:
+    """(2) Exactly the files of the documented layout, each with the digest that the manifest gives."""
+    for name in sorted(FIXED_FILES):
+        demand(name in files, name, "it is missing")
+    manifest: Json = read_document(files["manifest.json"], "manifest.json", "manifest.json")
+    demand(manifest["pack"] == "sealsum-evidence/1", "manifest.json", "expected pack sealsum-evidence/1")
+    listed = manifest["files"]
+    for name in sorted(set(files) - _UNLISTED):
+        known = name in FIXED_FILES or _OTHER_FILES.fullmatch(name) is not None
+        demand(known, name, "the documented layout has no such file")
+        demand(
+            listed.get(name) == sha256(files[name]), name, "the manifest does not list it with this digest"
+        )
+    for name in sorted(listed):
+        demand(name in files and name not in _UNLISTED, name, "the manifest lists it, the pack lacks it")
+    return manifest
+
+
+def _check_charter(files: Mapping[str, bytes], report: Report) -> Roster:
+    """(3) Who is who, under the pinned key, or else the pack's own:
+
+    (a) that key signed the charter, as the officer, for the federation it names; (b) its members are
+    distinct in id and key, one of them is the aggregator, and none is called officer.
+    """
+    entry = "who/charter.json"
+    own = read_document(files["who/officer.json"], "officer", "who/officer.json")["verify_key"]
+    report.officer_key = report.officer_key or str(own)
+    demand(own == report.officer_key, "who/officer.json", "the officer's key is not the pinned one")
+    # (a)
+    envelope = read_document(files[entry], "envelope", entry)
+    demand(envelope["sender"] == "officer", entry, "expected it from the officer")
+    name = {"federation": peek(envelope, "charter", entry)["federation"]}
+    context = digest_of("sealsum/federation-id/v1", name)
+    charter = open_envelope(envelope, "charter", context, report.officer_key, entry).body
+    # (b)
+    members = {member["id"]: member for member in charter["members"]}
+    keys = {member["verify_key"] for member in charter["members"]}
+    distinct = len(members) == len(keys) == len(charter["members"]) and "officer" not in members
+    demand(distinct, entry, "expected members of distinct ids and keys, none called officer")
+    roster = Roster(digest_of("sealsum/charter/v1", charter), charter, members)
+    demand(len(roster.of_role("aggregator")) == 1, entry, "expected one aggregator")
+    return roster
+
+
+def _check_signer(files: Mapping[str, bytes], manifest: Json, roster: Roster) -> None:
+    """(4) A member signed the manifest, hence every file, for this federation."""
+    demand(
+        manifest["federation"] == roster.charter["federation"], "manifest.json", "it is of another federation"
+    )
+    signature = files["manifest.sig"].decode(errors="replace")
+    check_shape(signature, "signature", "manifest.sig")
+    key = roster.key(manifest["signer"], "any", "manifest.json")
+    message = b"sealsum/pack/v1\x00" + files["manifest.json"]
+    check_signature(key, message, signature, "manifest.sig", "manifest")
+
+
+def _check_policy(files: Mapping[str, bytes], roster: Roster) -> None:
+    """(5) The policy's text is the one the charter carries, and has the digest it names."""
+    text, entry = files["policy/policy.yaml"], "policy/policy.yaml"
+    digest = sha256(b"sealsum/policy/v1\x00" + text)
+    carried = roster.charter["policy_text"].encode(errors="surrogatepass")
+    demand(digest == roster.charter["policy"] and carried == text, entry, "it is not the charter's policy")
+
+
+def _check_job(files: Mapping[str, bytes], manifest: Json, roster: Roster) -> Job:
+    """(6) A researcher signed the job under this charter, and the dataset card says what the job says."""
+    entry = "job/job.json"
+    envelope = read_document(files[entry], "envelope", entry)
+    key = roster.key(envelope["sender"], "researcher", entry)
+    terms = open_envelope(envelope, "job", roster.digest, key, entry).body
+    bound = (terms["charter"], terms["federation"]) == (roster.digest, roster.charter["federation"])
+    demand(bound, entry, "it is bound to another charter")
+    demand(terms["job"] == manifest["job"], "manifest.json", "it names another job")
+    card = {
+        "dataset": terms["dataset"],
+        "purpose": terms["purpose"],
+        "schema": digest_of("sealsum/data-schema/v1", terms["data"]),
+        "columns": [feature["column"] for feature in terms["data"]["features"]],
+        "label": terms["data"]["label"],
+    }
+    demand(
+        same(parse(files["data/card.json"], "data/card.json"), card),
+        "data/card.json",
+        "not what the job says",
+    )
+    return Job(envelope, terms, digest_of("sealsum/job/v1", terms))
+
+
+def _read_rounds(offers: list[Offer], roster: Roster) -> list[Round]:
+    return [read_round(offer, roster) for offer in offers]
