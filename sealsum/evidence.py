@@ -1,0 +1,199 @@
+"""Builds the evidence pack of a job: what was signed, logged and charged, in one file that verifies offline.
+
+Adds nothing of its own but the claim, the texts for people and one signature. Knows no network.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import Any
+
+from pydantic import ValidationError
+
+from privacy.canonical import Frozen, canonical_bytes, sha256_hex
+from privacy.chain import Entry, parse_entry, verify_entries
+from privacy.errors import MalformedMessage
+from privacy.ids import JobName, PartyId, ServerId, SiloId, SiloName
+from privacy.keystore import Identity
+from privacy.plan import JobSpec
+from privacy.roster import Charter
+from privacy.wire.charter import open_charter
+from privacy.wire.envelope import Envelope, open_envelope
+from privacy.wire.messages import MAX_BYTES, RoundOffer
+from sealsum.evidence_archive import canonical_zip
+from sealsum.evidence_claim import dp_claim
+from sealsum.evidence_guide import guide
+
+PACK = "sealsum-evidence/1"
+_SIGN_LABEL = b"sealsum/pack/v1\x00"
+_PACKAGES = (
+    "sealsum",
+    "cryptography",
+    "dp-accounting",
+    "fastapi",
+    "httpx",
+    "numpy",
+    "opacus",
+    "pydantic",
+    "rfc8785",
+    "scipy",
+    "sqlalchemy",
+    "torch",
+    "uvicorn",
+)
+
+
+class RoundEvidence(Frozen):
+    """The signed messages of one round, as the aggregator kept them."""
+
+    offer: Envelope
+    manifests: dict[SiloName, Envelope]
+    refusals: dict[SiloName, Envelope]
+    accepted: tuple[Envelope, ...]
+    survivors: tuple[Envelope, ...]
+    openings: tuple[Envelope, ...]
+    result: Envelope
+
+
+class JobEvidence(Frozen):
+    """What ``GET /v1/jobs/{job}/evidence`` answers."""
+
+    charter: Envelope
+    job: Envelope
+    rounds: tuple[RoundEvidence, ...]
+    log: tuple[Entry, ...]
+
+
+class _Manifest(Frozen):
+    """``manifest.json``: which files there are, and who vouches for the collection."""
+
+    pack: str
+    federation: str
+    job: JobName
+    created_at: str
+    signer: PartyId
+    files: dict[str, str]
+
+
+def build_pack(
+    evidence: Mapping[str, Any],
+    server_logs: Mapping[ServerId, bytes],
+    ledgers: Mapping[SiloId, bytes],
+    signer: Identity,
+    report_html: bytes,
+    created_at: str,
+) -> bytes:
+    """The pack as canonical ZIP bytes; the same arguments give the same bytes.
+
+    Args:
+        evidence: the aggregator's answer.
+        server_logs: each share server's log, one entry a line.
+        ledgers: the ledgers of the silos that took part, one entry a line.
+        signer: the member of the federation who vouches for the collection.
+        created_at: RFC 3339, UTC.
+
+    Raises:
+        MalformedMessage: the answer is not evidence. SignatureRejected: charter or job are not signed by
+            whom they should. LedgerDamaged: a ledger does not verify. NotAllowed: a party is unknown.
+    """
+    found = _read(evidence)
+    charter = open_charter(found.charter, signer.pin.officer_key, signer.pin.federation)
+    job = _open_job(found.job, charter)
+    entries = {silo: tuple(_ledger(charter, job, silo, raw)) for silo, raw in ledgers.items()}
+    aggregator = (
+        found.log[0].origin.rpartition("/")[2] if found.log else charter.with_role("aggregator")[0].id
+    )
+    files = {
+        "who/charter.json": canonical_bytes(found.charter),
+        "who/officer.json": canonical_bytes({"verify_key": signer.pin.officer_key}),
+        "policy/policy.yaml": charter.policy_text.encode(),
+        "job/job.json": canonical_bytes(found.job),
+        "data/card.json": canonical_bytes(_card(job)),
+        "dp/claim.json": canonical_bytes(dp_claim(job, entries)),
+        "software/versions.json": canonical_bytes(_versions()),
+        "report.html": report_html,
+        "VERIFY.md": guide(signer.pin.federation, signer.pin.officer_key).encode(),
+        f"log/{aggregator}.jsonl": b"".join(canonical_bytes(entry) + b"\n" for entry in found.log),
+        **{f"log/{server}.jsonl": raw for server, raw in server_logs.items()},
+        **{f"dp/ledger/{silo}.jsonl": raw for silo, raw in ledgers.items()},
+        **{_round_name(round_, charter): canonical_bytes(round_) for round_ in found.rounds},
+    }
+    manifest = canonical_bytes(
+        _Manifest(
+            pack=PACK,
+            federation=signer.pin.federation,
+            job=job.job,
+            created_at=created_at,
+            signer=signer.pin.party,
+            files={name: sha256_hex(content) for name, content in files.items()},
+        )
+    )
+    signature = signer.signing.sign(_SIGN_LABEL + manifest).hex().encode()
+    return canonical_zip({**files, "manifest.json": manifest, "manifest.sig": signature})
+
+
+def _read(evidence: Mapping[str, Any]) -> JobEvidence:
+    try:
+        return JobEvidence.model_validate(dict(evidence))
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        raise MalformedMessage(f"evidence: {where}: {fault['msg']}") from error
+
+
+def _open_job(envelope: Envelope, charter: Charter) -> JobSpec:
+    return open_envelope(
+        envelope,
+        JobSpec,
+        kind="job",
+        context=charter.digest,
+        verify_key_of=lambda party: charter.member(party).verify_key,
+        max_bytes=MAX_BYTES["job"],
+    ).message
+
+
+def _round_name(round_: RoundEvidence, charter: Charter) -> str:
+    offer = open_envelope(
+        round_.offer,
+        RoundOffer,
+        kind="offer",
+        context=None,  # only the round's number is read here; the verifier compares the context
+        verify_key_of=lambda party: charter.member(party).verify_key,
+        max_bytes=MAX_BYTES["offer"],
+    ).message
+    return f"rounds/{offer.plan.round:04d}.json"
+
+
+def _ledger(charter: Charter, job: JobSpec, silo: SiloId, raw: bytes) -> Iterator[Entry]:
+    origin = f"{charter.federation}/ledger/{silo}/{job.dataset}"
+    lines = (parse_entry(line) for line in raw.splitlines())
+    return verify_entries(lines, origin, charter.member(silo).verify_key)
+
+
+def _card(job: JobSpec) -> dict[str, Any]:
+    """The dataset card: what the job says about the data, in public terms only."""
+    return {
+        "dataset": job.dataset,
+        "purpose": job.purpose,
+        "schema": job.data.digest,
+        "columns": [feature.column for feature in job.data.features],
+        "label": job.data.label.model_dump(mode="json"),
+    }
+
+
+def _versions() -> dict[str, Any]:
+    """What is installed where the pack was made."""
+    installed = {}
+    for name in _PACKAGES:
+        try:
+            installed[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # an extra that this machine does not need
+    return {
+        "scope": "the machine that exported this pack",
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": installed,
+    }

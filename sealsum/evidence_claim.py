@@ -1,0 +1,106 @@
+"""The differential-privacy claim of a job, computed from what silos' ledgers recorded.
+
+Says what NIST SP 800-226 asks of a claim: unit, adjacency, ε and δ, mechanism, accountant, scope, trust
+and limits. ε is the larger truth: every reserved round counts, also one that was aborted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from privacy.chain import Entry
+from privacy.dp.accountant import ACCOUNTANT, ACCOUNTANT_VERSION, epsilon_rdp
+from privacy.ids import SiloId
+from privacy.plan import DpTerms, JobSpec
+from silo_agent.ledger.spending import Account
+
+_DECIMALS = 4
+
+SAMPLING = {
+    "assumed": "Poisson: each record joins a step independently with probability sample_rate",
+    "implemented": "Poisson, by the silo agent, drawn from the operating system's generator",
+}
+COMPOSITION = (
+    "all rounds of this job that the silo reserved, aborted ones included; a silo releases nothing else in a "
+    "job (no metrics, no statistics, no tuning runs). Other jobs on the same data add their own ε and δ: see "
+    "the whole ledger, which never resets."
+)
+TRUST = (
+    "each silo adds the noise itself, so the guarantee towards everybody else rests on that silo's own agent "
+    "running as published. Secure aggregation hides single updates besides; the claim does not rest on it."
+)
+RANDOMNESS = "noise, batches and masks come from AES-256-CTR keystreams under keys of the operating system"
+LIMITS = (
+    "The unit's number at each silo is not disclosed; each silo must judge δ against its own number.",
+    "Noise is drawn as float64 and used as float32: no correction is made for the finite precision.",
+    "Timing and memory of the silo's machine are outside the claim.",
+    "No empirical lower bound (privacy audit) of the trained model is part of this pack.",
+    "A ledger whose tail nobody has witnessed can be cut by its owner; each manifest witnesses its head.",
+)
+
+
+def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[str, Any]:
+    """The claim as ``dp/claim.json`` holds it. ``ledgers`` are verified entries."""
+    if job.dp is None:
+        return {
+            **dict.fromkeys(("unit", "adjacency", "delta", "mechanism")),
+            "silos": {},
+            "statement": "No differential privacy is claimed: the job ran without it.",
+            "limits": ["A model trained without differential privacy may reveal its training data."],
+        }
+    silos = {}
+    for silo, entries in sorted(ledgers.items()):
+        spent = _spent(job, entries)
+        if spent is not None:
+            silos[silo] = spent
+    terms = job.dp.model_dump(mode="json")
+    mechanism = {name: terms[name] for name in ("sample_rate", "noise_multiplier", "clip_l2", "normaliser")}
+    return {
+        "unit": job.dp.unit,
+        "records_per_unit": 1,
+        "adjacency": job.dp.adjacency,
+        "delta": terms["delta"],
+        "mechanism": mechanism | {"name": "poisson_gaussian", "steps_per_round": job.training.local_steps},
+        "sampling": SAMPLING,
+        "accountant": {"name": ACCOUNTANT, "version": ACCOUNTANT_VERSION, "second": "rdp, integer orders"},
+        "composition": COMPOSITION,
+        "model": {"kind": job.dp.model, "trust": TRUST},
+        "randomness": RANDOMNESS,
+        "silos": silos,
+        "statement": _statement(job.dp, terms["delta"], silos),
+        "limits": list(LIMITS),
+    }
+
+
+def _spent(job: JobSpec, entries: Iterable[Entry]) -> dict[str, Any] | None:
+    account = Account()
+    for entry in entries:
+        account.apply(entry)
+    charge = account.jobs.get(job.digest)
+    if charge is None:
+        return None
+    return {
+        "epsilon": _rounded_up(charge.epsilon),
+        "epsilon_rdp": _rounded_up(epsilon_rdp(charge.events, charge.delta)),
+        "rounds": len(charge.events),
+        "steps": sum(event.steps for event in charge.events),
+    }
+
+
+def _rounded_up(epsilon: float) -> str:
+    """Never below what was computed, so that the claim stays true."""
+    return f"{math.ceil(epsilon * 10**_DECIMALS) / 10**_DECIMALS:.{_DECIMALS}f}"
+
+
+def _statement(dp: DpTerms, delta: str, silos: Mapping[SiloId, Mapping[str, Any]]) -> str:
+    """The numbers in one sentence; ``sealsum-verify`` rebuilds it and compares."""
+    spent = "; ".join(
+        f"{silo}: ε = {row['epsilon']} after {row['rounds']} rounds of {row['steps']} steps in all"
+        for silo, row in silos.items()
+    )
+    return (
+        f"Adding or removing one {dp.unit} at one silo changes the probability of whatever it sends "
+        f"in this job by a factor of at most e^ε, up to δ = {delta}. {spent or 'No silo has reserved'}."
+    )

@@ -1,0 +1,73 @@
+"""``sealsum audit``: a researcher exports a job's evidence as one file for an auditor."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import click
+
+from privacy.errors import ConfigurationError
+from privacy.ids import NAME_PATTERN, PartyId, SiloId
+from privacy.keystore import read_file
+from sealsum.evidence import build_pack
+from sealsum.evidence_report import plain_report
+from sealsum.sdk import Federation
+from silo_agent.transport import FederationClient
+
+
+class LedgerFile(click.ParamType[tuple[SiloId, Path]]):
+    """``SILO=FILE``: a silo's ledger, as ``sealsum silo ledger`` exports it."""
+
+    name = "silo=file"
+
+    def convert(
+        self, value: str | tuple[SiloId, Path], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[SiloId, Path]:
+        """Split at the first ``=``."""
+        if isinstance(value, tuple):
+            return value
+        silo, _, file = value.partition("=")
+        if not re.fullmatch(NAME_PATTERN, silo) or not file:
+            self.fail(f"expected SILO=FILE such as north=north.jsonl, got {value!r}", param, ctx)
+        return SiloId(PartyId(silo)), Path(file)
+
+
+@click.group()
+def audit() -> None:
+    """Export evidence for an auditor."""
+
+
+@audit.command()
+@click.option("--job", "name", required=True, help="Name of the job.")
+@click.option("--state", required=True, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--ledger", "ledgers", multiple=True, type=LedgerFile(), help="SILO=FILE, once for each silo.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="HTML page to include.")
+@click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--proxy", metavar="URL", help="Proxy to dial through; else HTTPS_PROXY.")
+def export(
+    name: str,
+    state: Path,
+    ledgers: tuple[tuple[SiloId, Path], ...],
+    report: Path | None,
+    out: Path,
+    proxy: str | None,
+) -> None:
+    """Collect a job's signed messages, logs and ledgers into OUT; verify it with sealsum-verify."""
+    if out.exists():
+        raise ConfigurationError(f"{out}: it exists; evidence is never overwritten, choose another --out")
+    books = {silo: read_file(path) for silo, path in ledgers}
+    if len(books) != len(ledgers):
+        raise ConfigurationError("--ledger: expected each silo once")
+    with Federation.connect(state, dial=partial(FederationClient, proxy=proxy)) as federation:
+        evidence = federation.job(name).evidence()
+        logs = {server: federation.server_log(server) for server in federation.charter.share_servers}
+        page = plain_report(evidence) if report is None else read_file(report)
+        created_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pack = build_pack(evidence, logs, books, federation.identity, page, created_at)
+    out.write_bytes(pack)
+    click.echo(
+        f"{out}: verify it with: sealsum-verify {out} --officer-key {federation.identity.pin.officer_key}"
+    )

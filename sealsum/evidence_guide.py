@@ -1,0 +1,31 @@
+"""The text that tells an auditor how to check a pack without trusting who made it."""
+
+from __future__ import annotations
+
+_GUIDE = """# How to check this pack without trusting who made it
+
+1. Get `sealsum-verify` from a source that you trust, not from whoever sent you this pack. It needs Python
+   and `cryptography` only, runs offline and imports nothing of the platform whose evidence it judges.
+2. Ask the federation `{federation}`, by a way of your own, for its officer's key, and compare. The pack says:
+
+       {officer_key}
+
+3. Run it with the key you were told:
+
+       sealsum-verify evidence.zip --officer-key KEY
+
+   It prints twelve checks and ends with exit code 0 (verified) or 5 (not; it names the entry).
+
+What a verified pack shows: who took part, under which policy and on which job; that each round opened at
+most one sum, of the silos that every share server had accepted; that each model follows from the last; and
+that the claimed ε is what the silos' own ledgers cost. Believe the program's numbers, not `report.html`.
+
+What it cannot show: that a silo trained on the data it names, that a silo's agent added the noise its
+ledger records, or what a party did outside the protocol. The tail of a log or ledger behind the last entry
+that somebody else has witnessed could have been cut off by its owner.
+"""
+
+
+def guide(federation: str, officer_key: str) -> str:
+    """``VERIFY.md`` of a federation's packs."""
+    return _GUIDE.format(federation=federation, officer_key=officer_key)

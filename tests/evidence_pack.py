@@ -1,0 +1,268 @@
+"""Whole evidence packs for tests: a federation's rounds, logs and ledgers, made as its parties make them.
+
+An honest pack comes from ``honest_records(...).pack(...)``; a test misbehaves by altering the records, or
+by rebuilding a pack around changed files with ``resigned``: what its dishonest signer could do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sealsum_verify.archive import read_archive, write_archive
+
+from privacy.canonical import canonical_bytes, sha256_hex
+from privacy.chain import EMPTY, Entry, Head, next_entry
+from privacy.dp.events import round_event
+from privacy.identity import SigningKey
+from privacy.ids import Digest, PartyId, ServerId, SiloId
+from privacy.keystore import FederationPin, Identity
+from privacy.plan import JobSpec, RoundPlan
+from privacy.wire.envelope import Envelope
+from privacy.wire.messages import (
+    AcceptedSet,
+    OpeningShare,
+    Refusal,
+    RoundResult,
+    SurvivorSet,
+    survivors_digest,
+)
+from sealsum.evidence import build_pack
+from tests.federation import Federation
+
+AT = "2026-01-02T03:04:05Z"
+
+
+@dataclass
+class Chain:
+    """A log or ledger while it is written."""
+
+    origin: str
+    key: SigningKey
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def head(self) -> Head:
+        return self.entries[-1].head if self.entries else EMPTY
+
+    def add(self, kind: str, **body: Any) -> Entry:
+        entry = next_entry(self.head, self.origin, AT, kind, body, self.key)
+        self.entries.append(entry)
+        return entry
+
+    def lines(self) -> bytes:
+        return b"".join(canonical_bytes(entry) + b"\n" for entry in self.entries)
+
+
+class Records:
+    """Everything that one job leaves behind at all parties."""
+
+    def __init__(self, federation: Federation, job: JobSpec) -> None:
+        self.federation = federation
+        self.job = job
+        self.job_envelope = federation.sign_job(job)
+        name = federation.name
+        servers = ["aggregator", *federation.charter.share_servers]
+        self.logs = {party: Chain(f"{name}/log/{party}", federation.key(party)) for party in servers}
+        self.ledgers = {
+            silo: Chain(f"{name}/ledger/{silo}/{job.dataset}", federation.key(silo))
+            for silo in federation.charter.silos
+        }
+        self.rounds: list[dict[str, Any]] = []
+        self.model = job.initial_model
+        for log in self.logs.values():
+            log.add("started")
+        self.logs["aggregator"].add("job_accepted", job=job.job, digest=job.digest)
+        for ledger in self.ledgers.values():
+            ledger.add(
+                "open",
+                dataset=job.dataset,
+                unit=job.dp.unit if job.dp else "patient",
+                adjacency="add_remove",
+                patient_id="patient",
+                epsilon={"round": "1.0", "job": "3.0", "lifetime": "8.0"},
+                delta_max="0.0001",
+            )
+
+    def plan(self, number: int, **changes: Any) -> RoundPlan:
+        changes = {"session": f"{number:032x}", "model": self.model} | changes
+        return self.federation.plan(self.job, number, **changes)
+
+    def reserve(self, plan: RoundPlan, silo: str, **changes: Any) -> None:
+        """The silo's ledger entries of one round."""
+        ledger = self.ledgers[SiloId(PartyId(silo))]
+        if plan.dp is not None:
+            body = {
+                "job": plan.job,
+                "job_digest": plan.job_digest,
+                "context": plan.context,
+                "round": plan.round,
+                "event": round_event(plan.dp, plan.training).model_dump(mode="json"),
+                "delta": plan.dp.model_dump(mode="json")["delta"],
+                "log_head": self.logs["aggregator"].entries[-2].head.model_dump(mode="json"),
+            }
+            ledger.add("reserve", **body | changes)
+            ledger.add("begin", context=plan.context)
+
+    def add_round(
+        self,
+        number: int,
+        *,
+        absent: Sequence[str] = (),
+        refusing: Sequence[str] = (),
+        outcome: str = "opened",
+        opening: bool = True,
+        job_state: str = "running",
+        **changes: Any,
+    ) -> RoundPlan:
+        """One round as honest parties run it."""
+        federation, log = self.federation, self.logs["aggregator"]
+        plan = self.plan(number, **changes)
+        ctx = plan.context
+        offer = federation.offer(plan, self.job_envelope, log_head=log.head)
+        log.add("round_offered", context=ctx, job=plan.job, round=number, cohort=list(plan.silos))
+        manifests: dict[str, Envelope] = {}
+        for silo in plan.silos:
+            if silo in absent or silo in refusing:
+                continue
+            self.reserve(plan, silo)
+            manifests[silo] = federation.share(plan, silo, ledger_head=self.ledgers[silo].head).envelope
+            if plan.dp is not None:
+                self.ledgers[silo].add("settle", context=ctx, steps=plan.training.local_steps)
+        digests = {silo: envelope.body_digest for silo, envelope in manifests.items()}
+        accepted, survivors, openings = [], [], []
+        for slot in plan.servers if opening else ():
+            server = slot.server
+            accepted.append(
+                self._signed(AcceptedSet(server=server, manifests=digests), "accepted", plan, server)
+            )
+            own = SurvivorSet(server=server, survivors=tuple(digests), manifests=tuple(digests.values()))
+            survivors.append(self._signed(own, "survivors", plan, server))
+            share = OpeningShare(server=server, survivors=survivors_digest(own), parts=(Digest("ab" * 32),))
+            openings.append(self._signed(share, "opening", plan, server))
+            self.logs[server].add("share_released", context=ctx, survivors=survivors_digest(own))
+        opened = outcome == "opened"
+        model_out = sha256_hex(f"model {number}".encode()) if opened else None
+        result = RoundResult(
+            outcome=outcome,
+            reason="as tests ask",
+            survivors=tuple(SiloId(PartyId(silo)) for silo in digests) if opened else (),
+            model_in=plan.model,
+            model_out=model_out,
+            openings=int(opening),
+            job_state=job_state,
+        )
+        if opening:
+            log.add("sum_opened", context=ctx)
+        log.add(*(("model_published",) if opened else ("round_aborted",)), context=ctx, model=model_out)
+        if job_state != "running":
+            log.add("job_ended", job=plan.job, state=job_state, reason="")
+        refusals = {
+            silo: federation.sign(
+                Refusal(
+                    silo=SiloId(PartyId(silo)),
+                    rule="budget.job",
+                    sentence="s",
+                    expected="e",
+                    got="g",
+                    remedy="r",
+                ),
+                "refusal",
+                ctx,
+                silo,
+            )
+            for silo in refusing
+        }
+        self.rounds.append(
+            {
+                "offer": offer,
+                "manifests": manifests,
+                "refusals": refusals,
+                "accepted": accepted,
+                "survivors": survivors,
+                "openings": openings,
+                "result": federation.sign(result, "result", ctx, "aggregator"),
+            }
+        )
+        self.model = model_out or self.model
+        return plan
+
+    def _signed(self, message: Any, kind: Any, plan: RoundPlan, sender: str) -> Envelope:
+        return self.federation.sign(message, kind, plan.context, sender)
+
+    def evidence(self) -> dict[str, Any]:
+        """What the aggregator answers, as parsed JSON."""
+        document = {
+            "charter": self.federation.charter_envelope,
+            "job": self.job_envelope,
+            "rounds": self.rounds,
+            "log": self.logs["aggregator"].entries,
+        }
+        plain: dict[str, Any] = json.loads(
+            json.dumps(document, default=lambda model: model.model_dump(mode="json"))
+        )
+        return plain
+
+    def pack(self, signer: str = "researcher") -> bytes:
+        """The pack that an honest exporter makes of these records."""
+        servers = {ServerId(PartyId(p)): c.lines() for p, c in self.logs.items() if p != "aggregator"}
+        books = {silo: ledger.lines() for silo, ledger in self.ledgers.items()}
+        return build_pack(self.evidence(), servers, books, self.identity(signer), b"<!doctype html>", AT)
+
+    def identity(self, party: str) -> Identity:
+        """A member's identity without a directory: the builder only signs."""
+        member = self.federation.parties[party].member
+        officer_key = self.federation.officer.verify_key
+        pin = FederationPin(
+            federation=self.federation.name, party=member.id, role=member.role, officer_key=officer_key
+        )
+        return Identity(Path("/nonexistent"), pin, self.federation.key(party), None)
+
+
+def honest_records(rounds: int = 2, **job: Any) -> Records:
+    """A finished job of some rounds in which every silo took part."""
+    federation = Federation()
+    records = Records(federation, federation.job_spec(**{"rounds": rounds} | job))
+    for number in range(1, rounds + 1):
+        records.add_round(number, job_state="finished" if number == rounds else "running")
+    return records
+
+
+@cache
+def shared_records() -> Records:
+    """One finished job, for tests that alter only copies."""
+    return honest_records()
+
+
+@cache
+def shared_pack() -> bytes:
+    """Its pack."""
+    return shared_records().pack()
+
+
+def files_of(pack: bytes) -> dict[str, bytes]:
+    """Contents by name."""
+    return dict(read_archive(pack))
+
+
+def resigned(files: Mapping[str, bytes], records: Records, signer: str = "researcher") -> bytes:
+    """What an insider can make of changed files: a new manifest under a key of her own."""
+    listed = {name: raw for name, raw in files.items() if name not in ("manifest.json", "manifest.sig")}
+    manifest = json.loads(files["manifest.json"]) | {
+        "files": {name: sha256_hex(raw) for name, raw in listed.items()},
+        "signer": signer,
+    }
+    raw = canonical_bytes(manifest)
+    signature = records.federation.key(signer).sign(b"sealsum/pack/v1\x00" + raw).hex().encode()
+    return write_archive({**listed, "manifest.json": raw, "manifest.sig": signature})
+
+
+def edited(files: Mapping[str, bytes], name: str, edit: Callable[[Any], Any]) -> dict[str, bytes]:
+    """The files with one JSON document changed; ``edit`` changes it in place or returns another."""
+    document = json.loads(files[name])
+    changed = edit(document)
+    return {**files, name: canonical_bytes(document if changed is None else changed)}
