@@ -102,11 +102,6 @@ def enrol(invitation: Invitation, state: Path, transport: httpx.BaseTransport | 
 
 
 def _make_private(state: Path) -> None:
-    try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state.chmod(0o700)
-    except OSError as error:
-        raise ConfigurationError(f"{state}: cannot be made a private directory ({error.strerror})") from error
     if (state / "federation.json").exists():
         raise ConfigurationError(f"{state}: it is enrolled already; choose another --state to enrol anew")
     if (state / "identity.key").exists():
@@ -114,6 +109,11 @@ def _make_private(state: Path) -> None:
             f"{state / 'identity.key'}: a key is here already, perhaps of an interrupted enrolment; "
             "remove it or choose another --state, and ask for a new invitation if this one is used"
         )
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state.chmod(0o700)
+    except OSError as error:
+        raise ConfigurationError(f"{state}: cannot be made a private directory ({error.strerror})") from error
 
 
 def _certificate_request(signing: SigningKey, party: str) -> str:

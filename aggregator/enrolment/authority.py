@@ -108,13 +108,14 @@ def found_authority(directory: Path, federation: str, policy: LoadedPolicy, now:
             f"name: expected lower-case letters, digits, '.', '_' or '-' (at most 63), got {federation!r}"
         ) from error
     try:
+        if directory.exists() and any(directory.iterdir()):
+            raise ConfigurationError(
+                f"{directory}: expected an empty directory; a federation is founded once"
+            )
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
-        occupied = any(directory.iterdir())
     except OSError as error:
         raise ConfigurationError(f"{directory}: cannot be made a directory ({error.strerror})") from error
-    if occupied:
-        raise ConfigurationError(f"{directory}: expected an empty directory; a federation is founded once")
     authority = CertificateAuthority.found(federation, ca_key, now)
     write_secret(directory / "ca.key", ca_key.to_pem())
     write_secret(directory / "officer.key", officer.to_pem())

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.enrolment.authority import Authority
+from aggregator.enrolment.certificates import Subject, chain_pem, requested_key
 from aggregator.enrolment.messages import EnrolAnswer, EnrolRequest, Invitation
 from aggregator.enrolment.registrar import Registrar
 from privacy.canonical import canonical_bytes
@@ -20,7 +21,7 @@ from privacy.keystore import write_secret
 from sealsum.enrolment import aggregator, enrol, read_invitation, silo
 from sealsum.registrar_client import AnswerLost
 from silo_agent.problems import Unreachable
-from tests.enrolment import NOW, Applicant, found, guest, invited, registrar_of
+from tests.enrolment import DAY, NOW, Applicant, found, guest, invited, registrar_of
 
 
 @pytest.fixture
@@ -143,6 +144,20 @@ def test_a_certificate_for_another_key_is_refused(
     rival = registrar.enrol(Applicant.of(invited(authority, guest("hospital-b"))).request, NOW)
     with pytest.raises(SignatureRejected, match="for another key"):
         enrol(invitation, tmp_path / "a", answering(registrar, lambda _answer: rival))
+
+
+def test_a_certificate_that_names_another_party_is_refused(
+    authority: Authority, invitation: Invitation, tmp_path: Path
+) -> None:
+    ca = authority.certificate_authority()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        key = requested_key(EnrolRequest.model_validate_json(request.content).csr)
+        misnamed = ca.issue(Subject("cardio-net", "hospital-b", ()), key, NOW, DAY)
+        return httpx.Response(201, content=canonical_bytes(EnrolAnswer(chain=chain_pem([misnamed]))))
+
+    with pytest.raises(SignatureRejected, match="names another party"):
+        enrol(invitation, tmp_path / "a", httpx.MockTransport(handle))
 
 
 def test_a_certificate_of_another_ca_is_refused(
