@@ -50,25 +50,25 @@ def explain(model: ThreatModel) -> Explanation:
 def _sum_only(model: ThreatModel) -> Iterator[Sentence]:
     spec = model.spec
     servers, aggregator = spec.assume.share_servers, spec.assume.aggregator
-    operators = f", run by {servers.count} different operators" if servers.distinct_operators else ""
+    operators = f", run by {servers.count} different operators," if servers.distinct_operators else ""
     yield Sentence(
         f"The {_spoken(aggregator.behaviour)} aggregator sees no silo's update, only the sum over at "
         f"least {spec.limits.min_silos_open} {_counted(model)}, once a round.",
         f"no more than {servers.max_colluding} of {servers.count} share servers{operators} collude (scheme "
-        f" {spec.require.secagg.scheme})",
+        f"{spec.require.secagg.scheme})",
     )
     colluding = max(aggregator.colludes_with_silos, spec.assume.silos.max_colluding)
     if colluding:
         honest = spec.limits.min_silos_open - colluding
         who = "One silo that colludes" if colluding == 1 else f"{colluding} silos that collude"
         yield Sentence(
-            f"{who}, with the aggregator or without it, can subtract no more than what is their own: the others "
+            f"{who}, with or without the aggregator, can take only their own part out of a sum: the others "
             f"stay a sum of at least {honest}.",
             f"no more than {colluding} collude; min_silos_open is {spec.limits.min_silos_open}",
         )
     yield Sentence(
-        "The aggregator cannot leave silos out to compare two sums of a round: every share server releases one "
-        f"sum a round and never another, with at most {spec.limits.max_dropouts} silos missing.",
+        "The aggregator cannot compare two sums of a round: every share server releases one a round, and "
+        f"never another; {spec.limits.max_dropouts} of the invited silos may be missing from it.",
         "at least one share server is honest",
     )
     if spec.assume.network.tls_inspection:
@@ -100,8 +100,8 @@ def _plans(model: ThreatModel) -> Iterator[Sentence]:
         architectures = f"{len(allow.architectures) or 'no'} listed architectures"
     yield Sentence(
         f"No plan looser than agreed is trained: only {', '.join(allow.algorithms) or 'nothing'}, on "
-        f"{architectures}, for at most {limits.rounds_max} rounds of {limits.upload_bytes_max} bytes, where there "
-        f"are {limits.min_records} records or more.",
+        f"{architectures}, for at most {limits.rounds_max} rounds of {limits.upload_bytes_max} bytes, "
+        f"where there are {limits.min_records} records or more.",
         "every silo and every share server judges every plan itself, against the officer's signed charter",
     )
 

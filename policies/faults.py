@@ -105,5 +105,5 @@ def _expected(fault: ErrorDetails) -> str:
 
 
 def _quoted(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
+    text = "nothing" if value is None else value if isinstance(value, str) else repr(value)
     return text if len(text) <= 80 else text[:79] + "…"

@@ -17,12 +17,13 @@ from policies.rules_plan import limit_findings
 from policies.rules_round import (
     agreement_findings,
     opened_once,
+    reader_findings,
     submission_findings,
     survivor_findings,
 )
 from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
-from privacy.roster import Charter, Role
+from privacy.roster import Charter, Member, Role
 from privacy.wire.envelope import Verified
 from privacy.wire.messages import RoundOffer, ShareManifest, SurvivorSet, survivors_digest
 
@@ -175,6 +176,15 @@ def clear_cohort(
     _refuse_if(f"opening of round {plan.round}", refused)
     agreed = survivor_sets[0].message
     return ClearedCohort(admitted, agreed.survivors, survivors_digest(agreed), mint=_MINT)
+
+
+def check_reader(policy: LoadedPolicy, charter: Charter, reader: Member, job_ended: bool) -> None:
+    """Judge whether a member may be given a model that a job has produced.
+
+    Raises:
+        PolicyRefusal: a researcher outside ``release.model.to``, or before ``release.model.when``.
+    """
+    _refuse_if(f"model for {reader.id}", list(reader_findings(policy, charter, reader, job_ended)))
 
 
 def _federation_first(policies: Sequence[LoadedPolicy], charter: Charter) -> Iterator[Finding]:

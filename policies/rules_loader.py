@@ -240,7 +240,7 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     LoaderRule(open_threats_are_named, ("assume.out_of_scope", "assume.silos.max_poisoning")),
     LoaderRule(scheme_available, ("require.secagg",)),
     LoaderRule(single_key_ckks, ("require.secagg", _COLLUDING[0], _RECIPIENT)),
-    LoaderRule(validity_available, ("require.validity",)),
+    LoaderRule(validity_available, ("require.validity", "require.secagg")),
     LoaderRule(dp_as_implemented, ("require.dp",)),
     LoaderRule(
         no_dp_only_among_friends,

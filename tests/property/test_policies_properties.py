@@ -1,0 +1,213 @@
+"""For all plans, sets and policies: no altered plan passes, no small sum opens, no reader loses a byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.explain import explain
+from policies.findings import MAX_TEXT, Finding, PolicyRefusal
+from policies.gates import admit_plan, clear_cohort
+from policies.loader import load_threat_model
+from privacy.plan import CohortMember, RoundPlan, ServerSlot
+from privacy.wire.messages import Refusal
+from tests.unit.policies.policies_terms import altered, bent, honest_round
+
+HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
+NAME = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
+COUNT = st.integers(1, 1000)
+REAL = st.floats(1e-3, 1e3)
+
+
+def _inside(field: str, alternatives: dict[str, st.SearchStrategy[Any]]) -> Callable[[RoundPlan], Any]:
+    """Other values of one field inside a group of terms."""
+
+    def draw(plan: RoundPlan) -> st.SearchStrategy[Any]:
+        terms = getattr(plan, field)
+        return st.one_of(
+            [
+                values.map(lambda value, n=name: altered(terms, **{n: value}))
+                for name, values in alternatives.items()
+            ]
+        )
+
+    return draw
+
+
+def _members(plan: RoundPlan) -> st.SearchStrategy[Any]:
+    stranger = st.builds(CohortMember, silo=NAME, verify_key=HEX)
+    return st.lists(stranger, min_size=1, max_size=3).map(lambda more: (*plan.cohort, *more))
+
+
+def _servers(plan: RoundPlan) -> st.SearchStrategy[Any]:
+    strangers = st.lists(st.builds(ServerSlot, server=NAME, verify_key=HEX), min_size=2, max_size=3).map(
+        tuple
+    )
+    return st.one_of(st.permutations(plan.servers).map(tuple), strangers)
+
+
+FORGERIES: dict[str, Callable[[RoundPlan], st.SearchStrategy[Any]]] = {
+    "protocol": lambda plan: st.just("sealsum/0"),
+    "session": lambda plan: st.text("0123456789abcdef", min_size=32, max_size=32),
+    "federation": lambda plan: NAME,
+    "charter": lambda plan: HEX,
+    "roster_epoch": lambda plan: COUNT,
+    "policy": lambda plan: HEX,
+    "job": lambda plan: NAME,
+    "job_digest": lambda plan: HEX,
+    "round": lambda plan: st.integers(1, plan.rounds),
+    "rounds": lambda plan: COUNT,
+    "scheme": lambda plan: st.sampled_from(["none", "pairwise", "ckks"]),
+    "architecture": lambda plan: HEX,
+    "model": lambda plan: HEX,
+    "parameters": lambda plan: COUNT,
+    "cohort": _members,
+    "servers": _servers,
+    "training": _inside(
+        "training",
+        {
+            "algorithm": st.just("median"),
+            "local_steps": COUNT,
+            "learning_rate": REAL,
+            "server_learning_rate": REAL,
+            "weights": st.just("examples"),
+            "weight_cap": COUNT,
+        },
+    ),
+    "dp": _inside(
+        "dp",
+        {
+            "unit": st.just("record"),
+            "sample_rate": st.floats(0.01, 1),
+            "noise_multiplier": REAL,
+            "clip_l2": REAL,
+            "normaliser": REAL,
+            "delta": st.floats(1e-9, 0.5),
+        },
+    ),
+    "vector": _inside("vector", {"coordinate_bound": REAL, "scale_bits": st.integers(1, 30)}),
+    "min_survivors": lambda plan: st.integers(2, 1000),
+    "deadline_s": lambda plan: st.integers(1, 86400),
+}
+"""Every field of a plan, and what a forger may write there."""
+FREE = {"protocol", "session", "round", "min_survivors"}
+"""Fields that an aggregator may choose: another one is another context. (A plan of another protocol does not parse.)"""
+
+
+def test_every_field_of_a_plan_is_forged_here() -> None:
+    assert set(FORGERIES) == set(RoundPlan.model_fields)
+
+
+@pytest.mark.parametrize("field", FORGERIES)
+def test_a_plan_altered_in_transit_has_another_context_and_is_refused(field: str) -> None:
+    honest = honest_round()
+
+    @given(st.data())
+    @settings(max_examples=15)
+    def forge(data: st.DataObject) -> None:
+        plan = altered(honest.plan, **{field: data.draw(FORGERIES[field](honest.plan))})
+        if plan == honest.plan:
+            return
+        assert plan.context != honest.plan.context
+        offer = honest.offer()
+        sent = altered(offer.message, plan=plan)
+        with pytest.raises(PolicyRefusal, match="offer_context"):
+            admit_plan(
+                [honest.policy],
+                type(offer)(sent, offer.sender, offer.context, offer.envelope),
+                honest.signed_job(),
+                honest.charter,
+            )
+
+    forge()
+
+
+@pytest.mark.parametrize("field", sorted(set(FORGERIES) - FREE))
+def test_a_plan_altered_by_the_aggregator_itself_is_refused(field: str) -> None:
+    """It signs the altered plan under its own context; only what the researcher and officer signed stops it."""
+    honest = honest_round()
+
+    @given(st.data())
+    @settings(max_examples=15)
+    def forge(data: st.DataObject) -> None:
+        plan = altered(honest.plan, **{field: data.draw(FORGERIES[field](honest.plan))})
+        if plan == honest.plan:
+            return
+        offer = honest.offer()
+        sent = altered(offer.message, plan=plan)
+        with pytest.raises(PolicyRefusal) as refused:
+            admit_plan(
+                [honest.policy],
+                type(offer)(sent, offer.sender, plan.context, offer.envelope),
+                honest.signed_job(),
+                honest.charter,
+            )
+        assert "offer_context" not in {finding.rule for finding in refused.value.findings}
+
+    forge()
+
+
+@given(st.sets(st.sampled_from(["silo-1", "silo-2", "silo-3", "silo-4", "silo-5", "silo-9"]), min_size=1))
+def test_a_set_is_opened_exactly_when_it_is_invited_and_large_enough(silos: set[str]) -> None:
+    honest = honest_round(silos=5)
+    plan = altered(honest.plan, min_survivors=4)
+    round_ = type(honest)(honest.federation, honest.policy, honest.job, plan)
+    admitted = admit_plan([honest.policy], round_.offer(), honest.signed_job(), honest.charter)
+    signed = round_.survivors(*sorted(silos))
+    allowed = "silo-9" not in silos and len(silos) >= 4
+    try:
+        cleared = clear_cohort(admitted, signed, honest.charter, honest.policy, opened_before=False)
+    except PolicyRefusal:
+        assert not allowed
+    else:
+        assert allowed
+        assert set(cleared.survivors) == silos
+
+
+@given(st.text(max_size=2000), st.text(max_size=2000))
+def test_every_finding_fits_the_refusal_that_carries_it(expected: str, got: str) -> None:
+    finding = Finding("some_rule.name", "a sentence", expected, got, "a remedy")
+    assert len(finding.expected) <= MAX_TEXT
+    Refusal(
+        silo="silo-1",  # type: ignore[arg-type]  # a plain name
+        rule=finding.rule,
+        sentence=finding.sentence,
+        expected=finding.expected,
+        got=finding.got,
+        remedy=finding.remedy,
+    )
+
+
+@given(
+    st.integers(2, 6),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.integers(2, 9),
+    st.booleans(),
+    st.floats(0.1, 8),
+)
+def test_a_loaded_threat_model_is_explained_with_its_own_numbers(
+    servers: int, colluding: int, poisoning: int, minimum: int, inspected: bool, cap: float
+) -> None:
+    text = bent(
+        {
+            "assume.share_servers.count": servers,
+            "assume.share_servers.max_colluding": servers - 1,
+            "assume.silos.max_colluding": min(colluding, minimum - 2),
+            "assume.aggregator.colludes_with_silos": 0,
+            "assume.silos.max_poisoning": poisoning,
+            "assume.network.tls_inspection": inspected,
+            "limits.min_silos_open": minimum,
+            "limits.max_weight_share": 1,
+            "limits.epsilon": {"round": cap, "job": cap, "lifetime": 8},
+        }
+    )
+    said = str(explain(load_threat_model(text).model))
+    assert f"at least {minimum} institutions" in said
+    assert f"{servers - 1} of {servers} share servers" in said
+    assert f"ε = {cap:g}" in said
+    assert ("A proxy that opens TLS and reads the models" in said) == inspected
