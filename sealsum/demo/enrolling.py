@@ -90,7 +90,7 @@ def _invite_all(
         invitation = invite(authority, guest, registrar_url, datetime.now(UTC), INVITATION_LIFE, False)
         tokens[part.name] = folder.harness / f"token-{part.name}.json"
         write_secret(tokens[part.name], canonical_bytes(invitation))
-        folder.party(part.name).mkdir(mode=0o700)
+        folder.party(part.name).mkdir(mode=0o700, exist_ok=True)
     return tokens
 
 

@@ -134,9 +134,9 @@ def demo_terms(rounds: int, target: float, seed: int, round_cap: float | None = 
     """
     steps = rounds * LOCAL_STEPS
     noise = least_noise(target, DELTA, SAMPLE_RATE, steps)
-    if round_cap is not None:
-        noise = max(noise, least_noise(round_cap, DELTA, SAMPLE_RATE, LOCAL_STEPS))
-    cost = epsilon([DpEvent(sample_rate=SAMPLE_RATE, noise_multiplier=noise, steps=steps)], DELTA)
+    if round_cap is not None and _cost(noise, LOCAL_STEPS) > round_cap:
+        noise = least_noise(round_cap, DELTA, SAMPLE_RATE, LOCAL_STEPS)
+    cost = _cost(noise, steps)
     schema = heart_schema()
     model = model_terms("mlp", schema.width, HIDDEN)
     return DemoTerms(
@@ -157,6 +157,10 @@ def demo_terms(rounds: int, target: float, seed: int, round_cap: float | None = 
         epsilon=cost,
         initial=first_model(model, seed),
     )
+
+
+def _cost(noise: float, steps: int) -> float:
+    return epsilon([DpEvent(sample_rate=SAMPLE_RATE, noise_multiplier=noise, steps=steps)], DELTA)
 
 
 def learning_rate(cost: float, steps: int) -> float:
