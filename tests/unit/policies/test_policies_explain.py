@@ -117,10 +117,8 @@ def test_lint_reports_every_fault_and_exits_78(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(bent({"mode": "audit", "limits.epsilon.round": 4}))
     report = json.loads(_run("lint", str(path), "--json", code=78))
-    assert [finding["rule"] for finding in report["findings"]] == [
-        "audit_on_real_data",
-        "epsilon_caps_disordered",
-    ]
+    rules = [finding["rule"] for finding in report["findings"]]
+    assert rules == ["audit_on_real_data", "epsilon_caps_disordered"]
     with pytest.raises(PolicyInvalid, match="refused by 2 rules"):
         CliRunner().invoke(policy, ["lint", str(path)], catch_exceptions=False)
 
