@@ -91,8 +91,15 @@ def test_a_missing_module_of_our_own_is_a_bug_and_stays_one() -> None:
 
 
 def without(*modules: str) -> str:
-    """Code that makes these modules impossible to import."""
-    return "import sys\n" + "".join(f"sys.modules[{module!r}] = None\n" for module in modules)
+    """Code that makes these modules impossible to import, as where they are not installed."""
+    return (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {modules!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+    )
 
 
 @pytest.mark.parametrize(
