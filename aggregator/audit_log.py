@@ -24,18 +24,26 @@ class AuditLog:
     def __init__(self, federation: str, party: PartyId, key: SigningKey) -> None:
         self.origin = f"{federation}/log/{party}"
         self._key = key
+        self._head: Head | None = None
 
     def append(self, connection: Connection, kind: str, body: dict[str, Any]) -> Entry:
         """Add one entry within the caller's transaction: a decision and its entry stand or fall together."""
         entry = next_entry(self.head(connection), self.origin, utc_now(), kind, body, self._key)
         connection.execute(insert(log_entries).values(seq=entry.seq, line=canonical_bytes(entry)))
+        self._head = entry.head
         return entry
 
     def head(self, connection: Connection) -> Head:
-        """The last entry's place and hash."""
+        """The last entry's place and hash; remembered, because this process alone appends."""
+        if self._head is not None:
+            return self._head
         query = select(log_entries.c.line).order_by(log_entries.c.seq.desc()).limit(1)
         line = connection.execute(query).scalar_one_or_none()
         return EMPTY if line is None else parse_entry(line).head
+
+    def rolled_back(self) -> None:
+        """A transaction with entries in it did not happen: look at the table again."""
+        self._head = None
 
     def lines(self, connection: Connection) -> Iterator[bytes]:
         """Every entry as its canonical line, in order."""

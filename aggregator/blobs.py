@@ -42,13 +42,15 @@ class Draft:
         return digest_of_file(read_chunks(self._path))
 
     def commit_new(self, name: str) -> bool:
-        """Make it durable as ``name``; False, and nothing changed, where that name is taken."""
+        """Make it durable as ``name``; False, and nothing changed, where that name is taken.
+
+        The directory is not synced: a name lost in a power cut is a part to send again.
+        """
         self._sync()
         try:
             os.link(self._path, self._path.with_name(name))
         except FileExistsError:
             return False
-        _sync_directory(self._path.parent)
         return True
 
     def commit(self, name: str) -> None:

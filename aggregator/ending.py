@@ -6,7 +6,7 @@ from typing import Literal
 
 from aggregator.job_rows import JobRow, add_model, change_job, job_row
 from aggregator.round import Round
-from aggregator.state import AggregatorState
+from aggregator.state import AggregatorState, OpenRound
 from privacy.ids import Digest, SiloId
 from privacy.plan import RoundPlan
 from privacy.update import FLOAT_BYTES
@@ -54,18 +54,22 @@ def abort(
     reason: str,
     *,
     aborts_max: int,
+    answers: OpenRound | None = None,
     duration_ms: int = 0,
     blamed: bool = True,
 ) -> None:
     """End a round without a model. ``blamed`` is false where we stopped it ourselves: that does not
     count towards the aborts in a row that fail a job.
 
-    The opening may have been used up all the same; the result says so.
+    The opening may have been used up all the same; the result says so. ``answers`` holds what silos sent
+    that is not stored yet.
     """
     plan = round_.plan
     phase = round_.step("give_up")
     reason = " ".join(reason.split())[:REASON_LENGTH]
     with state.store.write() as transaction:
+        if answers is not None:
+            answers.store_answers(transaction)
         job = job_row(transaction, plan.job)
         aborts = job.aborts + int(blamed)
         job_state, why = _after_abort(job, plan, aborts, aborts_max, reason)

@@ -99,7 +99,14 @@ class RoundFlow:
             self._state.bell.ring()
             await self._collect(current.round)
             if self._state.bell.silent:
-                abort(self._state, current.round, STOPPING, aborts_max=self._aborts_max, blamed=False)
+                abort(
+                    self._state,
+                    current.round,
+                    STOPPING,
+                    answers=current,
+                    aborts_max=self._aborts_max,
+                    blamed=False,
+                )
                 return
             cleared, shares = await self._close(current)
             await self.open_and_publish(current.round, cleared, shares, started)
@@ -108,6 +115,7 @@ class RoundFlow:
                 self._state,
                 current.round,
                 str(fault),
+                answers=current,
                 aborts_max=self._aborts_max,
                 duration_ms=_milliseconds(started),
             )
@@ -180,25 +188,26 @@ class RoundFlow:
         cleared = clear_cohort(
             current.admitted, survivors, charter, self._state.held.policy, opened_before=opened
         )
-        self._keep(current.round, "clear", [*sets, *signed], "cohort_cleared", cleared)
+        self._keep(current, "clear", [*sets, *signed], "cohort_cleared", cleared)
         answers = await self._from_servers(plan, lambda server: self._servers.release(server, ctx, signed))
         shares = open_of_servers(charter, plan, answers, OpeningShare, "opening")
         # On disk before anything is opened: whatever happens from here on, no second opening.
-        self._keep(current.round, "record", answers, "sum_opened", cleared)
+        self._keep(current, "record", answers, "sum_opened", cleared)
         return cleared, shares
 
     def _keep(
         self,
-        round_: Round,
+        current: OpenRound,
         event: Event,
         envelopes: Sequence[Envelope],
         kind: str,
         cleared: ClearedCohort,
     ) -> None:
         """Servers' messages, the phase they lead to and its log entry, in one transaction."""
-        ctx = round_.plan.context
-        phase = round_.step(event)
+        ctx = current.ctx
+        phase = current.round.step(event)
         with self._state.store.write() as transaction:
+            current.store_answers(transaction)
             for envelope in envelopes:
                 transaction.add_message(ctx, envelope.sender, envelope)
             if event == "record":

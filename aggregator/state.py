@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
@@ -10,11 +10,21 @@ from aggregator.blobs import Directory
 from aggregator.held_charter import HeldCharter
 from aggregator.presence import Bell, Presence
 from aggregator.round import Round
-from aggregator.store import Store
+from aggregator.store import Store, Writer
 from policies.gates import AdmittedPlan
-from privacy.ids import Context, Digest, PartyId
+from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.keystore import Identity
 from privacy.wire.envelope import Envelope, MessageKind, sign_message
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A silo's answer that is believed and not stored yet."""
+
+    silo: SiloId
+    envelope: Envelope
+    logged: dict[str, str]
+    """What its log entry says besides the round and the silo."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,14 @@ class OpenRound:
     round: Round
     admitted: AdmittedPlan
     offer: Envelope
+    noted: dict[tuple[MessageKind, SiloId], Noted] = field(default_factory=dict)
+
+    def store_answers(self, transaction: Writer) -> None:
+        """Write what was noted, with its log entries, in the transaction of the round's next phase."""
+        for (kind, silo), noted in self.noted.items():
+            if transaction.add_message(self.ctx, silo, noted.envelope):
+                entry = "update_accepted" if kind == "manifest" else "silo_refused"
+                transaction.record(entry, context=self.ctx, silo=silo, **noted.logged)
 
     @property
     def ctx(self) -> Context:

@@ -31,13 +31,19 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[Writer]:
         """A transaction: everything in it is durable when the block ends, or nothing of it happened."""
-        with self._engine.begin() as connection:
-            yield Writer(connection, self.log)
+        done = False
+        try:
+            with self._engine.begin() as connection:
+                yield Writer(connection, self.log)
+            done = True
+        finally:
+            if not done:
+                self.log.rolled_back()
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
         """A consistent view."""
-        with self._engine.begin() as connection:
+        with self._engine.connect() as connection:
             yield Reader(connection, self.log)
 
     def close(self) -> None:

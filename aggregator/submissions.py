@@ -22,10 +22,10 @@ from aggregator.job_rows import (
 )
 from aggregator.received import open_from, open_job
 from aggregator.round import Answer
-from aggregator.state import AggregatorState, OpenRound
+from aggregator.state import AggregatorState, Noted, OpenRound
 from policies.findings import PolicyRefusal
 from policies.gates import admit_update
-from privacy.errors import NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
+from privacy.errors import Conflict, NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
 from privacy.ids import Context, Digest, JobId, PartyId, SiloId
 from privacy.plan import JobSpec
 from privacy.roster import Member
@@ -157,6 +157,8 @@ class Submissions:
         """
 
         def ended() -> Envelope | None:
+            if self._state.current is not None and self._state.current.ctx == ctx:
+                return None
             with self._state.store.read() as view:
                 view.phase(ctx)
                 return view.message(ctx, "result", self._state.me)
@@ -185,10 +187,7 @@ class Submissions:
                 rules = [finding.rule for finding in refusal.findings]
                 transaction.record("update_refused", context=ctx, silo=silo, rules=rules)
             raise
-        with self._state.store.write() as transaction:
-            transaction.add_message(ctx, silo, envelope)
-            transaction.record("update_accepted", context=ctx, silo=silo, manifest=update.manifest_digest)
-        self._answered(current, silo, "manifest")
+        self._answered(current, silo, "manifest", envelope, manifest=update.manifest_digest)
 
     def accept_refusal(self, silo: SiloId, ctx: Context, envelope: Envelope) -> None:
         """Note that a silo takes no part, in its own public words.
@@ -204,13 +203,20 @@ class Submissions:
         if refusal.message.silo != silo:
             raise Unprocessable(f"refusal.silo: expected {silo}, got {refusal.message.silo}")
         current.round.check_answer(silo, "refusal")
-        with self._state.store.write() as transaction:
-            transaction.add_message(ctx, silo, envelope)
-            transaction.record("silo_refused", context=ctx, silo=silo, rule=refusal.message.rule)
-        self._answered(current, silo, "refusal")
+        self._answered(current, silo, "refusal", envelope, rule=refusal.message.rule)
 
     def _known(self, silo: SiloId, ctx: Context, envelope: Envelope) -> bool:
-        """Whether the very same message came before: a lost answer is given again, in any phase."""
+        """Whether the very same message came before: a lost answer is given again, in any phase.
+
+        Raises:
+            Conflict: another one of this kind came first. NotFound: no such round.
+        """
+        current = self._state.current
+        if current is not None and current.ctx == ctx:
+            noted = current.noted.get((envelope.kind, silo))
+            if noted is not None and noted.envelope != envelope:
+                raise Conflict(f"{envelope.kind} of {silo}: another one came first; the first one holds")
+            return noted is not None
         with self._state.store.read() as view:
             view.phase(ctx)
             return view.message(ctx, envelope.kind, silo) == envelope
@@ -221,9 +227,13 @@ class Submissions:
             raise OutOfOrder(f"round {ctx[:16]}…: it is over")
         return current
 
-    def _answered(self, current: OpenRound, silo: SiloId, answer: Answer) -> None:
+    def _answered(
+        self, current: OpenRound, silo: SiloId, answer: Answer, envelope: Envelope, **logged: str
+    ) -> None:
+        """Note an answer; it is stored with the next phase, as a crash before that aborts the round."""
         with self._state.presence.call(silo):
             current.round.answered(silo, answer)
+        current.noted[envelope.kind, silo] = Noted(silo, envelope, logged)
         self._state.bell.ring()
 
     def _check_model(self, spec: JobSpec) -> None:

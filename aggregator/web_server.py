@@ -39,6 +39,13 @@ class TlsHttpProtocol(HttpToolsProtocol):
         der = tls.getpeercert(binary_form=True) if tls is not None else None
         self._tls = {"client_cert_chain": [ssl.DER_cert_to_PEM_cert(der)] if der else []}
 
+    def shutdown(self) -> None:
+        """Drop an idle connection without waiting for a TLS goodbye, which an idle client never says."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().shutdown()
+
     def on_message_begin(self) -> None:
         """Put it into each request's scope."""
         super().on_message_begin()

@@ -48,8 +48,9 @@ def canonical_bytes(value: BaseModel | dict[str, Any] | list[Any]) -> bytes:
         ValueError: a float, an integer beyond ±(2^53 − 1), or a non-string key is inside.
     """
     plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-    _refuse_floats(plain)
-    return rfc8785.dumps(plain)
+    # Without floats and with ASCII keys, the standard library's sorted JSON is RFC 8785, and ten times
+    # faster; other keys sort by UTF-16 code units, which the library knows.
+    return _ENCODER.encode(plain).encode() if _has_ascii_keys(plain) else rfc8785.dumps(plain)
 
 
 def parse_canonical(raw: bytes, limit: int) -> Any:
@@ -82,12 +83,26 @@ def digest_of(label: str, value: BaseModel | dict[str, Any] | list[Any]) -> Dige
     return sha256_hex(label.encode() + b"\x00" + canonical_bytes(value))
 
 
-def _refuse_floats(value: object) -> None:
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+_LARGEST_INTEGER = 2**53 - 1
+
+
+def _has_ascii_keys(value: object) -> bool:
+    """Whether every key inside is ASCII; refuses what has no canonical form here."""
+    if value is None or isinstance(value, str | bool):
+        return True
+    if isinstance(value, int):
+        if not -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
+            raise ValueError("an integer beyond ±(2^53 − 1) has no canonical form: use a decimal string")
+        return True
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("a key that is not a string has no canonical form")
+        inner = [_has_ascii_keys(item) for item in value.values()]  # a list, so that every item is looked at
+        return all(inner) and all(key.isascii() for key in value)
+    if isinstance(value, list | tuple):
+        inner = [_has_ascii_keys(item) for item in value]
+        return all(inner)
     if isinstance(value, float):
         raise ValueError("a float has no canonical form here: use an integer or a decimal string")
-    if isinstance(value, dict):
-        for item in value.values():
-            _refuse_floats(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _refuse_floats(item)
+    raise ValueError(f"a {type(value).__name__} has no canonical form")

@@ -260,8 +260,8 @@ class ShareServer:
                     transaction.record("round_aborted", context=ctx, reason=result.message.reason)
                 else:
                     transaction.record("model_published", context=ctx, model=result.message.model_out)
-            self._parts.scrub(ctx)
-            self._openings.scrub(ctx)
+            await asyncio.to_thread(self._parts.scrub, ctx)
+            await asyncio.to_thread(self._openings.scrub, ctx)
             self._rounds.forget(ctx)
         self._locks.pop(ctx, None)
 

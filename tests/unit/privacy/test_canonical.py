@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,11 @@ def test_what_was_encoded_decodes_to_itself(value: dict[str, object]) -> None:
 def test_an_auditor_without_our_library_rebuilds_the_same_bytes(value: dict[str, object]) -> None:
     independent = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     assert canonical_bytes(value) == independent
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), plain, max_size=4))
+def test_the_bytes_are_those_of_the_rfc_8785_library_whatever_the_keys(value: dict[str, object]) -> None:
+    assert canonical_bytes(value) == rfc8785.dumps(value)  # type: ignore[arg-type] # plain JSON
 
 
 @pytest.mark.parametrize(
