@@ -47,7 +47,7 @@ class Trained:
     baselines: BaselineAnswer
 
 
-def collect(trained: Trained, claim: Mapping[str, Any], duration_s: float) -> DemoResult:
+def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
     """Score the federated model and put every figure of the run together.
 
     Args:
@@ -118,7 +118,6 @@ def collect(trained: Trained, claim: Mapping[str, Any], duration_s: float) -> De
         ),
         refusals=trained.standing.refusals,
         claim=claim["statement"],
-        duration_s=duration_s,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -76,6 +77,7 @@ def demo(
     as_json: bool,
 ) -> None:
     """Train one model across four hospitals on this machine, open only sums, and prove it."""
+    began = time.monotonic()
     # Imported here because it brings torch and matplotlib: help and usage errors answer without them.
     from sealsum.demo.run import run_demo
     from sealsum.demo.summary import table_of
@@ -83,12 +85,12 @@ def demo(
     options = DemoOptions(policy, scheme, rounds, epsilon, out, seed, _existing(server_python))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    finished = run_demo(options, Console(stderr=True))
+    finished = run_demo(options, Console(stderr=True), began)
     if as_json:
         click.echo(finished.folder.summary.read_text(encoding="utf-8"), nl=False)
     else:
-        for item in (table_of(finished.summary), *finished.lines):
-            Console().print(item, highlight=False)
+        Console().print(table_of(finished.summary))
+        click.echo("\n".join(finished.lines))
     if not finished.summary.verified:
         raise click.exceptions.Exit(NOT_VERIFIED)
 

@@ -123,7 +123,6 @@ class DemoResult:
     history: tuple[RoundRow, ...]
     refusals: tuple[RefusalRow, ...]
     claim: str
-    duration_s: float
 
     @property
     def overheads_ms(self) -> tuple[float, ...]:

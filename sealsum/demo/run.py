@@ -54,16 +54,15 @@ class Finished:
     lines: tuple[str, ...]
 
 
-def run_demo(options: DemoOptions, console: Console) -> Finished:
-    """Run the whole demonstration.
+def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
+    """Run the whole demonstration; ``began`` is the monotonic time from which its duration counts.
 
     Raises:
         ConfigurationError: an option or the output folder is wrong; nothing was changed.
         PolicyRefusal: the policy does not admit this job; nothing was started.
         ChildFailed, JobFailed: a process or the job failed; every child has been ended.
     """
-    began = time.monotonic()
-    with Screen(console) as screen:
+    with Screen(console, began) as screen:
         screen.phase("Checking the job against the policy")
         policy = read_policy(options.policy)
         terms = _terms(options, policy)
@@ -73,11 +72,11 @@ def run_demo(options: DemoOptions, console: Console) -> Finished:
         with _loopback_without_proxy(), Supervisor(folder.logs) as supervisor:
             trained = _train(options, policy, terms, folder, supervisor, screen)
             screen.phase("Exporting the evidence and verifying it")
-            result = collect(trained, claim_of(trained), duration_s=time.monotonic() - began)
+            result = collect(trained, claim_of(trained))
             export_pack(folder, trained, render_report(result, None))
             verdict = verify_pack(supervisor, folder, trained.officer_key)
         screen.phase("Writing the report")
-        summary = _write(folder, trained, result, verdict)
+        summary = _write(folder, trained, result, verdict, began)
     return Finished(folder, summary, _closing_lines(folder, summary))
 
 
@@ -196,12 +195,14 @@ def _ledgers(supervisor: Supervisor, folder: DemoFolder, programs: Programs) -> 
     return {silo: path.read_bytes() for silo, (path, _) in exports.items()}
 
 
-def _write(folder: DemoFolder, trained: Trained, result: DemoResult, verdict: Verdict) -> Summary:
+def _write(
+    folder: DemoFolder, trained: Trained, result: DemoResult, verdict: Verdict, began: float
+) -> Summary:
     notes = {"job": result.job, "federation": result.federation, "policy": result.policy_digest}
     folder.model.write_bytes(model_file(trained.terms.model, trained.model, notes))
     folder.report.write_bytes(render_report(result, verdict))
     write_png(result, folder.picture)
-    summary = summarise(result, verdict, folder.evidence.name)
+    summary = summarise(result, verdict, folder.evidence.name, time.monotonic() - began)
     folder.summary.write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return summary
 
@@ -223,7 +224,7 @@ def _closing_lines(folder: DemoFolder, summary: Summary) -> tuple[str, ...]:
         f"evidence  {folder.evidence}",
         f"verify    sealsum-verify {folder.evidence} --officer-key {summary.officer_key}",
         "",
-        f"{summary.duration_s:.0f} s. {summary.note}",
+        f"Took {summary.duration_s:.0f} s. {summary.note}",
     )
 
 

@@ -19,10 +19,11 @@ from sealsum.demo.standing import Standing
 class Screen:
     """Shows phases and, while rounds run, who trained, what was spent and who refused."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, began: float) -> None:
+        """``began``: monotonic time from which lines are timed."""
         self._console = console
         self._live = Live(console=console, refresh_per_second=8, transient=True)
-        self._began = time.monotonic()
+        self._began = began
         self._last_finished = 0
         self._phase = ""
 
@@ -46,7 +47,8 @@ class Screen:
 
     def line(self, text: str) -> None:
         """Say one thing that stays."""
-        self._console.print(f"{time.monotonic() - self._began:6.1f} s  {text}", highlight=False, markup=False)
+        stamped = f"{time.monotonic() - self._began:6.1f} s  {text}"
+        self._console.print(stamped, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, standing: Standing) -> None:
         """Show where the rounds stand; without a terminal, one line a round."""

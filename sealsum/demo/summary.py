@@ -102,7 +102,7 @@ class Summary(Frozen):
     note: str
 
 
-def summarise(result: DemoResult, verdict: Verdict, evidence: str) -> Summary:
+def summarise(result: DemoResult, verdict: Verdict, evidence: str, duration_s: float) -> Summary:
     """The run's figures; AUC to four digits, ε to four digits rounded to nearest, times to 0.1 ms."""
     return Summary(
         version=__version__,
@@ -151,16 +151,16 @@ def summarise(result: DemoResult, verdict: Verdict, evidence: str) -> Summary:
             agent_training_ms=_spread(tuple(ms for silo in result.silos for ms in silo.train_ms)),
             round_beyond_slowest_agent_ms=_spread(result.idle_ms),
         ),
-        duration_s=round(result.duration_s, 1),
+        duration_s=round(duration_s, 1),
         note=NOTE,
     )
 
 
 def table_of(summary: Summary) -> Table:
     """The closing table of a run."""
-    table = Table(title="AUC on held-out patients, and what each hospital spent", title_justify="left")
-    table.add_column("hospital")
-    for heading in ("local only", "federated", "pooled, no DP", "ε spent", "δ", "rounds"):
+    table = Table(title="AUC on held-out patients (pooled: without DP), and ε spent", title_justify="left")
+    table.add_column("hospital", no_wrap=True)
+    for heading in ("local only", "federated", "pooled", "ε spent", "δ", "rounds"):
         table.add_column(heading, justify="right")
     for silo in summary.silos:
         auc = silo.auc

@@ -72,5 +72,4 @@ def example_result(rounds: int = 20, refusals: tuple[RefusalRow, ...] = ()) -> D
         refusals=refusals,
         claim="Adding or removing one patient's records at a hospital changes the probability of any outcome "
         "by at most a factor e^3.00, except with probability 1e-05 <b>.",
-        duration_s=61.2,
     )

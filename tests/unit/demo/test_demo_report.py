@@ -68,7 +68,7 @@ def test_the_same_result_gives_the_same_bytes() -> None:
 
 
 def test_the_summary_has_the_promised_fields() -> None:
-    summary = json.loads(summarise(example_result(), ACCEPTED, "evidence.zip").model_dump_json())
+    summary = json.loads(summarise(example_result(), ACCEPTED, "evidence.zip", 61.2).model_dump_json())
     assert set(summary) >= {
         "version", "policy", "scheme", "rounds", "params", "silos", "auc",
         "bytes_up_per_silo_round", "openings", "refusals", "evidence", "verified",
@@ -83,8 +83,8 @@ def test_the_summary_has_the_promised_fields() -> None:
 
 
 def test_a_pack_the_verifier_rejects_is_not_called_verified() -> None:
-    assert summarise(example_result(), REJECTED, "evidence.zip").verified is False
+    assert summarise(example_result(), REJECTED, "evidence.zip", 61.2).verified is False
 
 
 def test_the_closing_table_has_a_row_a_hospital_and_one_for_all() -> None:
-    assert table_of(summarise(example_result(), ACCEPTED, "evidence.zip")).row_count == 5
+    assert table_of(summarise(example_result(), ACCEPTED, "evidence.zip", 61.2)).row_count == 5
