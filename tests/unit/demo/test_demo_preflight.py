@@ -1,0 +1,77 @@
+"""A job that the policy refuses never starts a process or touches the output folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from policies.findings import PolicyRefusal
+from policies.loader import LoadedPolicy, load_threat_model
+from policies.profiles import profile_text
+from sealsum.cli import cli
+from sealsum.demo.cast import CAST
+from sealsum.demo.job import demo_terms
+from sealsum.demo.preflight import refuse_if_policy_does
+
+
+@pytest.fixture(scope="module")
+def policy() -> LoadedPolicy:
+    return load_threat_model(profile_text("demo-hospitals"))
+
+
+def edited(old: str, new: str) -> LoadedPolicy:
+    text = profile_text("demo-hospitals")
+    assert old in text
+    return load_threat_model(text.replace(old, new))
+
+
+def test_the_default_job_is_admitted(policy: LoadedPolicy) -> None:
+    refuse_if_policy_does(policy, demo_terms(20, 3.0, seed=0))
+
+
+def test_one_round_is_admitted_once_its_noise_keeps_the_cap_of_a_round(policy: LoadedPolicy) -> None:
+    refuse_if_policy_does(policy, demo_terms(1, 3.0, seed=0, round_cap=1.0))
+    with pytest.raises(PolicyRefusal, match="epsilon_round"):
+        refuse_if_policy_does(policy, demo_terms(1, 3.0, seed=0))
+
+
+def test_more_epsilon_than_the_policy_allows_is_refused_with_the_finding(policy: LoadedPolicy) -> None:
+    with pytest.raises(PolicyRefusal, match="epsilon_job: one job would cost more ε"):
+        refuse_if_policy_does(policy, demo_terms(20, 3.5, seed=0))
+
+
+def test_a_policy_for_three_share_servers_is_refused_for_this_cast() -> None:
+    with pytest.raises(PolicyRefusal, match=r"roster\.share_servers"):
+        refuse_if_policy_does(edited("{count: 2,", "{count: 3,"), demo_terms(20, 3.0, seed=0))
+
+
+def test_too_many_rounds_are_refused() -> None:
+    with pytest.raises(PolicyRefusal, match="rounds: the job has more rounds"):
+        refuse_if_policy_does(edited("rounds_max: 100", "rounds_max: 19"), demo_terms(20, 3.0, seed=0))
+
+
+def test_share_servers_of_the_cast_have_different_operators() -> None:
+    operators = [part.operator for part in CAST if part.role == "share_server"]
+    assert len(set(operators)) == len(operators) == 2
+
+
+def test_the_command_refuses_with_exit_code_3_and_changes_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = CliRunner().invoke(cli, ["demo", "--epsilon", "5", "--out", str(out)])
+    assert result.exit_code == 3
+    assert "epsilon_job" in result.output
+    assert not out.exists()
+
+
+def test_another_scheme_is_a_usage_error_that_lists_the_schemes() -> None:
+    result = CliRunner().invoke(cli, ["demo", "--scheme", "rot13"])
+    assert result.exit_code == 2
+    assert "expected one of: additive; got 'rot13'" in result.output
+
+
+def test_a_policy_that_is_none_is_refused_with_the_profiles(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["demo", "--policy", "no-such", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 78
+    assert "demo-hospitals" in result.output
