@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sealsum.demo.baselines import BaselineAnswer, BaselineRequest, compare
-from sealsum.demo.job import DEFAULT_EPSILON, DEFAULT_ROUNDS, DemoTerms, demo_terms
+from sealsum.demo.baselines import compare
+from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
+from sealsum.demo.job import DemoTerms, demo_terms
+from sealsum.demo.options import DEFAULT_EPSILON, DEFAULT_ROUNDS
 from sealsum.demo.patients import HOSPITALS, patients_of
 from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
 from sealsum.demo.split import split_patients
@@ -107,16 +109,15 @@ def main() -> None:
                 "above_local_only": float(np.mean([auc > local_only for auc in federated])),
             }
         )
-    figures = ("pooled", "local_only_mean", "federated_mean", "within_gap", "above_local_only")
-    total = {name: float(np.mean([row[name] for row in rows])) for name in figures}
+    names = ("pooled", "local_only_mean", "federated_mean", "federated_min", "within_gap", "above_local_only")
+    total = {name: float(np.mean([row[name] for row in rows])) for name in names}
     if options.json:
         print(json.dumps({"options": vars(options), "splits": rows, "mean": total}, indent=2))
         return
     heads = ("split", "pooled", "local", "federated", "worst", "gap<0.03", ">local")
     print(" ".join(f"{head:>9}" for head in heads))
-    names = ("pooled", "local_only_mean", "federated_mean", "federated_min", "within_gap", "above_local_only")
     for title, row in [*((str(row["split"]), row) for row in rows), ("mean", total)]:
-        print(" ".join([f"{title:>9}", *(f"{row.get(name, float('nan')):9.3f}" for name in names)]))
+        print(" ".join([f"{title:>9}", *(f"{row[name]:9.3f}" for name in names)]))
 
 
 if __name__ == "__main__":
