@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from pydantic import ValidationError
+
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.errors import LedgerDamaged, NotFound, PeerFault, SealsumError, SignatureRejected
@@ -167,6 +169,7 @@ class Agent:
     def _answer(self, envelope: Envelope) -> None:
         """Take part, or say why not. Only a damaged ledger and an order to stop end the agent here."""
         self._after = Context(envelope.context)
+        self._job = _claimed_job(envelope)
         try:
             attended = self._take_part(envelope)
         except (LedgerDamaged, Stopped):
@@ -174,7 +177,6 @@ class Agent:
         except SealsumError as error:
             self._refuse(Context(envelope.context), error)
             return
-        self._job = attended.plan.job
         self._finish(attended)
 
     def _take_part(self, envelope: Envelope) -> Attended:
@@ -267,3 +269,11 @@ class Agent:
             yield
         finally:
             self._waiting = False
+
+
+def _claimed_job(envelope: Envelope) -> str | None:
+    """The job an offer names, not yet believed: good only to ask the aggregator whether it is over."""
+    try:
+        return RoundOffer.model_validate_json(envelope.body).plan.job
+    except ValidationError:
+        return None

@@ -26,7 +26,7 @@ from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
-from silo_agent.models.adapters import find_adapter
+from silo_agent.models.adapters import assert_layout, find_adapter
 from silo_agent.outbox import Contribution, Outbox, Stored, encode_seed
 from silo_agent.participation import (
     CheckedModel,
@@ -81,7 +81,7 @@ class Attendance:
     def take_part(self, envelope: Envelope, site: Site, delivery: Delivery) -> Attended:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
 
-        (1) signatures, both threat models, invitation, round number, dataset; (2) the model, hashed here;
+        (1) signatures, threat models, invitation, round, dataset, model terms; (2) the model, hashed here;
         (3) the round is remembered as answered; (4) RESERVE, before data are read; (5) read; (6) BEGIN,
         before batches and noise are drawn; (7) train; (8) encode, share, sign; (9) outbox; (10) SETTLE.
 
@@ -97,6 +97,7 @@ class Attendance:
         for finding in invitation.admitted.tolerated:
             _log.warning("tolerated", extra={**names_of(plan), "rule": finding.rule})
         adapter = find_adapter(invitation.job.model.adapter, self._settings.model_adapters)
+        assert_layout(adapter, invitation.job.model)
         assert_readable(invitation.dataset)
         # (2)
         model = check_model(

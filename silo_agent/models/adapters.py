@@ -88,29 +88,45 @@ def find_adapter(name: str, own: Mapping[str, str]) -> ModelAdapter:
     return adapter
 
 
-def build_model(adapter: ModelAdapter, terms: ModelTerms, vector: NDArray[np.float32]) -> nn.Module:
-    """Build the model and fill it with ``vector``, float32[d].
+def assert_layout(adapter: ModelAdapter, terms: ModelTerms) -> None:
+    """Refuse terms that describe other tensors than the adapter's.
+
+    The digest that a threat model allows would then not describe what is trained.
 
     Raises:
-        PolicyRefusal: the job's layout is not the adapter's, so the digest that the threat model
-            allowed would not describe what is trained.
+        PolicyRefusal: they differ.
     """
-    module = adapter.build(terms)
-    built = tuple(
-        TensorSpec(name=name, shape=tuple(tensor.shape)) for name, tensor in module.named_parameters()
-    )
-    if not terms.layout == adapter.layout(terms) == built:
+    expected = adapter.layout(terms)
+    if terms.layout != expected:
         raise PolicyRefusal(
             "model",
             [
                 Finding(
                     rule="model.layout",
                     sentence="The job describes other tensors than the silo's adapter builds.",
-                    expected=_spelt(adapter.layout(terms)),
+                    expected=_spelt(expected),
                     got=_spelt(terms.layout),
                     remedy="build the job's model terms with the same release of Sealsum",
                 )
             ],
+        )
+
+
+def build_model(adapter: ModelAdapter, terms: ModelTerms, vector: NDArray[np.float32]) -> nn.Module:
+    """Build the model and fill it with ``vector``, float32[d].
+
+    Raises:
+        PolicyRefusal: as ``assert_layout``.
+        ConfigurationError: the adapter builds other tensors than it says.
+    """
+    assert_layout(adapter, terms)
+    module = adapter.build(terms)
+    built = tuple(
+        TensorSpec(name=name, shape=tuple(tensor.shape)) for name, tensor in module.named_parameters()
+    )
+    if built != terms.layout:
+        raise ConfigurationError(
+            f"model_adapters: {terms.adapter} builds {_spelt(built)}, expected its layout"
         )
     tensors = split_tensors(terms, vector)
     with torch.no_grad():
