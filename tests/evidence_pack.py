@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sealsum_verify.archive import read_archive, write_archive
@@ -117,9 +118,10 @@ class Records:
         outcome: str = "opened",
         opening: bool = True,
         job_state: str = "running",
+        reserving: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
         **changes: Any,
     ) -> RoundPlan:
-        """One round as honest parties run it."""
+        """One round as honest parties run it; ``reserving`` alters what a silo writes into its ledger."""
         federation, log = self.federation, self.logs["aggregator"]
         plan = self.plan(number, **changes)
         ctx = plan.context
@@ -129,7 +131,7 @@ class Records:
         for silo in plan.silos:
             if silo in absent or silo in refusing:
                 continue
-            self.reserve(plan, silo)
+            self.reserve(plan, silo, **reserving.get(silo, {}))
             manifests[silo] = federation.share(plan, silo, ledger_head=self.ledgers[silo].head).envelope
             if plan.dp is not None:
                 self.ledgers[silo].add("settle", context=ctx, steps=plan.training.local_steps)
@@ -212,6 +214,16 @@ class Records:
         servers = {ServerId(PartyId(p)): c.lines() for p, c in self.logs.items() if p != "aggregator"}
         books = {silo: ledger.lines() for silo, ledger in self.ledgers.items()}
         return build_pack(self.evidence(), servers, books, self.identity(signer), b"<!doctype html>", AT)
+
+    def pack_over(self, base: bytes) -> bytes:
+        """The pack of a dishonest exporter: these records laid over an earlier, honest pack of the job."""
+        books = {f"dp/ledger/{silo}.jsonl": ledger.lines() for silo, ledger in self.ledgers.items()}
+        logs = {f"log/{party}.jsonl": log.lines() for party, log in self.logs.items()}
+        rounds = {
+            f"rounds/{number:04d}.json": canonical_bytes(round_)
+            for number, round_ in enumerate(self.evidence()["rounds"], 1)
+        }
+        return resigned({**files_of(base), **books, **logs, **rounds}, self)
 
     def identity(self, party: str) -> Identity:
         """A member's identity without a directory: the builder only signs."""

@@ -17,22 +17,18 @@ _LEAST_TAIL = 1e-290
 """Tails below this lose digits in double precision and are not used."""
 
 
+@cache
 def epsilon_upper(rate: float, noise: float, steps: int, delta: float) -> float:
     """Upper bound on ε of ``steps`` Poisson-sampled Gaussian mechanisms, add/remove adjacency.
 
     Rényi DP at integer orders (Mironov, Talwar, Zhang 2019, section 3.3), turned into (ε, δ) by
     Canonne, Kamath, Steinke 2020, Proposition 12.
     """
-    log_delta = math.log(delta)
-    return max(
-        0.0,
-        min(
-            steps * renyi(rate, noise, order)
-            + math.log1p(-1 / order)
-            - (log_delta + math.log(order)) / (order - 1)
-            for order in _ORDERS
-        ),
-    )
+    least = math.inf
+    for order in _ORDERS:
+        conversion = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+        least = min(least, steps * renyi(rate, noise, order) + conversion)
+    return max(0.0, least)
 
 
 @cache
@@ -47,6 +43,7 @@ def renyi(rate: float, noise: float, order: int) -> float:
     return _log_sum(terms) / (order - 1)
 
 
+@cache
 def epsilon_lower(rate: float, noise: float, steps: int, delta: float) -> float:
     """Lower bound on ε: what the test "the outputs of all steps add up to more than t" tells, at the best t.
 

@@ -55,11 +55,7 @@ def check_claim(claim: Json, job: Job, spending: Mapping[str, Spending]) -> dict
         lower, upper = (bound(rate, noise, spent.steps, delta) for bound in (epsilon_lower, epsilon_upper))
         claimed, rdp = float(row["epsilon"]), float(row["epsilon_rdp"])
         demand(claimed <= upper + _ROUNDING, ENTRY, f"{silo}: ε {claimed:g} is above the bound {upper:.4f}")
-        demand(
-            claimed >= lower,
-            ENTRY,
-            f"{silo}: ε {claimed:g} is below {lower:.4f}, which a test can tell apart",
-        )
+        demand(claimed >= lower, ENTRY, f"{silo}: ε {claimed:g} is below {lower:.4f}, the least it can be")
         near = math.isclose(rdp, upper, rel_tol=_RDP_TOLERANCE, abs_tol=_RDP_TOLERANCE)
         demand(near, ENTRY, f"{silo}: its RDP value {rdp:g} is not near ours, {upper:.4f}")
         # (d)
@@ -67,9 +63,7 @@ def check_claim(claim: Json, job: Job, spending: Mapping[str, Spending]) -> dict
         demand(capped, ENTRY, f"{silo}: above its caps, ε {spent.epsilon_cap} and δ {spent.delta_cap}")
         brackets[silo] = Bracket(lower, claimed, upper, spent.rounds)
     # (e)
-    demand(
-        claim["statement"] == _sentence(claim, job), ENTRY, "statement: it does not say what the numbers say"
-    )
+    demand(claim["statement"] == _sentence(claim, job), ENTRY, "statement: not what the numbers say")
     return brackets
 
 

@@ -39,12 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def as_json(report: Report) -> dict[str, object]:
     """The report for machines."""
-    fault = report.fault and {"entry": report.fault.entry, "reason": report.fault.sentence}
     return {
         "verified": report.verified,
         "officer": {"key": report.officer_key, "pinned": report.pinned},
         "checks": [{"claim": claim, "passed": _passed(report, n)} for n, claim in enumerate(CHECKS, 1)],
-        "fault": fault,
+        "fault": report.fault and {"entry": report.fault.entry, "reason": report.fault.sentence},
         "summary": report.summary,
         "epsilon": {silo: asdict(bracket) for silo, bracket in report.epsilon.items()},
     }
@@ -61,13 +60,12 @@ def as_text(report: Report) -> str:
         return _plain("\n".join([*lines, "", f"NOT VERIFIED  {report.fault}"]))
     facts = "  ".join(f"{name} {value}" for name, value in report.summary.items())
     fingerprint = sha256(bytes.fromhex(str(report.officer_key)))[:32]
-    if report.pinned:
-        trust = f"under the officer key you gave (fingerprint {fingerprint})"
-    else:
+    trust = f"under the officer key you gave (fingerprint {fingerprint})"
+    if not report.pinned:
         trust = (
-            f"NOT PINNED: compare this fingerprint of the officer's key with the federation: {fingerprint}\n"
-            f"then run again with --officer-key {report.officer_key}"
+            f"NOT PINNED: compare this fingerprint of the officer's key with the federation: {fingerprint}"
         )
+        trust += f"\nthen run again with --officer-key {report.officer_key}"
     return _plain("\n".join([*lines, "", f"VERIFIED  {facts}", trust]))
 
 

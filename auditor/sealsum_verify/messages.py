@@ -26,9 +26,7 @@ class Roster:
         """Verify key of a member of that role (``any`` for any); anybody else is a fault on ``entry``."""
         demand(party in self.members, entry, f"{party} is not in the roster")
         member = self.members[party]
-        demand(
-            role in (member["role"], "any"), entry, f"{party}: expected a {role}, it is a {member['role']}"
-        )
+        demand(role in (member["role"], "any"), entry, f"{party}: expected {role}, got {member['role']}")
         return str(member["verify_key"])
 
     def of_role(self, role: str) -> list[str]:
@@ -40,7 +38,6 @@ class Roster:
 class Message:
     """A body whose signature, kind, context and form have been checked, and the SHA-256 of its bytes."""
 
-    sender: str
     body: Json
     digest: str
 
@@ -59,9 +56,9 @@ class Chain:
         place = head["seq"] + 1
         return 0 <= place < len(self.hashes) and bool(self.hashes[place] == head["hash"])
 
-    def bodies(self, kind: str, field: str, value: str) -> list[Json]:
-        """Bodies of the entries of ``kind`` in which ``field`` is ``value``."""
-        return [e["body"] for e in self.entries if e["kind"] == kind and e["body"].get(field) == value]
+    def find(self, kind: str, field: str, value: str) -> list[Json]:
+        """The entries of ``kind`` in whose body ``field`` is ``value``."""
+        return [e for e in self.entries if e["kind"] == kind and e["body"].get(field) == value]
 
 
 def read_document(raw: bytes, shape: str, entry: str) -> Any:
@@ -73,7 +70,7 @@ def read_document(raw: bytes, shape: str, entry: str) -> Any:
 
 def peek(envelope: Json, kind: str, entry: str) -> Any:
     """An envelope's body before it is believed: for what must be known to check the envelope itself."""
-    return read_document(envelope["body"].encode(errors="surrogatepass"), kind, entry)
+    return read_document(envelope["body"].encode(), kind, entry)
 
 
 def open_envelope(envelope: Json, kind: str, context: str, key: str, entry: str) -> Message:
@@ -89,13 +86,13 @@ def open_envelope(envelope: Json, kind: str, context: str, key: str, entry: str)
     demand(envelope["recipient"] == "all", entry, f"{kind} of {sender}: expected recipient all")
     demand(envelope["context"] == context, entry, f"{kind} of {sender}: it is bound to another context")
     # (2)
-    digest = sha256(envelope["body"].encode(errors="surrogatepass"))
+    digest = sha256(envelope["body"].encode())
     fields = [kind.encode(), bytes.fromhex(context), sender.encode(), b"all", bytes.fromhex(digest)]
     signed = b"".join(len(field).to_bytes(8, "little") + field for field in fields)
     what = f"{kind} of {sender}"
     check_signature(key, b"sealsum/envelope/v1\x00" + signed, envelope["signature"], entry, what)
     # (3)
-    return Message(sender, peek(envelope, kind, entry), digest)
+    return Message(peek(envelope, kind, entry), digest)
 
 
 def read_chain(raw: bytes, origin: str, key: str, file: str) -> Chain:

@@ -51,21 +51,18 @@ def read_offers(files: Mapping[str, bytes], roster: Roster, job: Job) -> list[Of
 
     (a) the aggregator signed the offer, under a context that is the digest of the plan itself; (b) the
     offer carries this very job; (c) what the plan copies from charter and job equals them; (d) cohort and
-    servers are the roster's, with its keys; (e) round numbers rise, name their files, and no session repeats.
+    servers are the roster's, with its keys; (e) round numbers name their files, and no session repeats.
     """
     names = [name for name in files if name.startswith("rounds/")]
     offers = [_read_offer(files[name], name, roster, job) for name in names]
     offers.sort(key=lambda offer: int(offer.plan["round"]))
-    numbers: set[int] = set()
     sessions: set[str] = set()
     for offer in offers:
         # (e)
         number, session = offer.plan["round"], offer.plan["session"]
         demand(offer.entry == f"rounds/{number:04d}.json", offer.entry, f"it holds round {number}")
         demand(1 <= number <= job.terms["rounds"], offer.entry, f"the job has {job.terms['rounds']} rounds")
-        demand(number not in numbers, offer.entry, "its number has been used before")
         demand(session not in sessions, offer.entry, "its session has been used before")
-        numbers.add(number)
         sessions.add(session)
     return offers
 
@@ -94,9 +91,8 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
     }
     for field, expected in copied.items():
         demand(same(plan[field], expected), entry, f"plan.{field} is not what charter and job say")
-    demand(
-        plan["min_survivors"] >= terms["min_silos"], entry, "plan.min_survivors is below the job's minimum"
-    )
+    least = max(2, terms["min_silos"])
+    demand(plan["min_survivors"] >= least, entry, f"plan.min_survivors: expected at least {least}")
     # (d)
     silos = [member["silo"] for member in plan["cohort"]]
     demand(silos == sorted(set(silos)), entry, "plan.cohort: expected distinct silos, sorted")
@@ -105,11 +101,8 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
         demand(member["verify_key"] == key, entry, f"plan.cohort: {member['silo']} has another key")
     servers = roster.of_role("share_server")
     slots = [{"server": name, "verify_key": roster.members[name]["verify_key"]} for name in servers]
-    demand(
-        len(slots) > 1 and same(plan["servers"], slots),
-        entry,
-        "plan.servers are not the roster's, two or more",
-    )
+    known = len(slots) > 1 and same(plan["servers"], slots)
+    demand(known, entry, "plan.servers are not the roster's, two or more")
     return Offer(entry, document, plan, context, offer["log_head"])
 
 
@@ -123,16 +116,13 @@ def read_round(offer: Offer, roster: Roster) -> Round:
     """
     entry, document, plan = offer.entry, offer.document, offer.plan
     # (a)
-    invited = {member["silo"]: member["verify_key"] for member in plan["cohort"]}
-    manifests = _from_silos(offer, invited, "manifest", document["manifests"])
-    _from_silos(offer, invited, "refusal", document["refusals"])
+    manifests = _from_silos(offer, "manifest", document["manifests"])
+    _from_silos(offer, "refusal", document["refusals"])
     for silo, manifest in manifests.items():
         asked = (plan["model"], plan["parameters"] + 1, _part_count(plan), sorted(offer.servers[1:]))
         body = manifest.body
         given = (body["model"], body["vector_length"], len(body["parts"]), sorted(body["seeds"]))
-        demand(
-            given == asked, entry, f"manifest of {silo}: its model, length, parts or seeds are not the plan's"
-        )
+        demand(given == asked, entry, f"manifest of {silo}: model, length, parts or seeds are not the plan's")
     # (b)
     accepted = _from_servers(offer, roster, "accepted", document["accepted"])
     survivors = _from_servers(offer, roster, "survivors", document["survivors"])
@@ -145,9 +135,7 @@ def read_round(offer: Offer, roster: Roster) -> Round:
     demand(result["openings"] in (0, 1), entry, "result.openings: a round opens one sum at most")
     # An aborted round may have opened a sum: its aggregator died before it could publish a model.
     demand(result["openings"] == 1 or not opened, entry, "result: opened without an opening")
-    demand(
-        (result["model_out"] is not None) == opened, entry, "result: a model comes with an opened sum only"
-    )
+    demand((result["model_out"] is not None) == opened, entry, "result: a model comes with an opened sum")
     if result["openings"] == 0:
         return Round(offer, manifests, result)
     for kind, sent in (("accepted", accepted), ("survivors", survivors), ("opening", openings)):
@@ -164,9 +152,7 @@ def read_round(offer: Offer, roster: Roster) -> Round:
     for server, message in survivors.items():
         agreed = same({field: message.body[field] for field in summed}, summed)
         demand(agreed, entry, f"survivors of {server}: not the set that all servers accepted")
-    demand(
-        not opened or result["survivors"] == common, entry, "result.survivors is not the set that was summed"
-    )
+    demand(not opened or result["survivors"] == common, entry, "result.survivors is not the set summed")
     # (e)
     share = (digest_of("sealsum/survivors/v1", summed), _part_count(plan))
     for server, message in openings.items():
@@ -175,9 +161,8 @@ def read_round(offer: Offer, roster: Roster) -> Round:
     return Round(offer, manifests, result)
 
 
-def _from_silos(
-    offer: Offer, invited: Mapping[str, str], kind: str, envelopes: Mapping[str, Json]
-) -> dict[str, Message]:
+def _from_silos(offer: Offer, kind: str, envelopes: Mapping[str, Json]) -> dict[str, Message]:
+    invited = {member["silo"]: member["verify_key"] for member in offer.plan["cohort"]}
     messages: dict[str, Message] = {}
     for silo, envelope in envelopes.items():
         demand(silo in invited, offer.entry, f"{kind} of {silo}: it was not invited")

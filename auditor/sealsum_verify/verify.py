@@ -13,7 +13,7 @@ from sealsum_verify.claim import Bracket, check_claim
 from sealsum_verify.encoding import Fault, check_signature, demand, digest_of, parse, same, sha256
 from sealsum_verify.messages import Json, Roster, open_envelope, peek, read_document
 from sealsum_verify.records import check_ledgers, check_logs
-from sealsum_verify.rounds import Job, Offer, Round, check_model_chain, read_offers, read_round
+from sealsum_verify.rounds import Job, check_model_chain, read_offers, read_round
 from sealsum_verify.shapes import check_shape
 
 P = ParamSpec("P")
@@ -82,6 +82,8 @@ def verify_pack(raw: bytes, officer_key: str | None = None) -> Report:
         _run(report, raw)
     except Fault as fault:
         report.fault = fault
+    except RecursionError:
+        report.fault = Fault("archive", "a document is nested too deeply")
     return report
 
 
@@ -93,7 +95,7 @@ def _run(report: Report, raw: bytes) -> None:
     report.check(_check_policy, files, roster)  # 5
     job = report.check(_check_job, files, manifest, roster)  # 6
     offers = report.check(read_offers, files, roster, job)  # 7
-    rounds = report.check(_read_rounds, offers, roster)  # 8
+    rounds = report.check(lambda: [read_round(offer, roster) for offer in offers])  # 8
     model = report.check(check_model_chain, rounds, job)  # 9
     log = report.check(check_logs, files, roster, job, rounds)  # 10
     spending = report.check(check_ledgers, files, roster, job, rounds, log)  # 11
@@ -104,6 +106,7 @@ def _run(report: Report, raw: bytes) -> None:
         "job": manifest["job"],
         "signer": manifest["signer"],
         "policy": roster.charter["policy"],
+        "state": rounds[-1].result["job_state"] if rounds else "waiting",
         "rounds": len(rounds),
         "openings": sum(one.result["openings"] for one in rounds),
         "model": model,
@@ -121,9 +124,7 @@ def _check_manifest(files: Mapping[str, bytes]) -> Json:
     for name in sorted(set(files) - _UNLISTED):
         known = name in FIXED_FILES or _OTHER_FILES.fullmatch(name) is not None
         demand(known, name, "the documented layout has no such file")
-        demand(
-            listed.get(name) == sha256(files[name]), name, "the manifest does not list it with this digest"
-        )
+        demand(listed.get(name) == sha256(files[name]), name, "the manifest does not list it so")
     for name in sorted(listed):
         demand(name in files and name not in _UNLISTED, name, "the manifest lists it, the pack lacks it")
     return manifest
@@ -157,9 +158,8 @@ def _check_charter(files: Mapping[str, bytes], report: Report) -> Roster:
 
 def _check_signer(files: Mapping[str, bytes], manifest: Json, roster: Roster) -> None:
     """(4) A member signed the manifest, hence every file, for this federation."""
-    demand(
-        manifest["federation"] == roster.charter["federation"], "manifest.json", "it is of another federation"
-    )
+    own = manifest["federation"] == roster.charter["federation"]
+    demand(own, "manifest.json", "it is of another federation")
     signature = files["manifest.sig"].decode(errors="replace")
     check_shape(signature, "signature", "manifest.sig")
     key = roster.key(manifest["signer"], "any", "manifest.json")
@@ -171,7 +171,7 @@ def _check_policy(files: Mapping[str, bytes], roster: Roster) -> None:
     """(5) The policy's text is the one the charter carries, and has the digest it names."""
     text, entry = files["policy/policy.yaml"], "policy/policy.yaml"
     digest = sha256(b"sealsum/policy/v1\x00" + text)
-    carried = roster.charter["policy_text"].encode(errors="surrogatepass")
+    carried = roster.charter["policy_text"].encode()
     demand(digest == roster.charter["policy"] and carried == text, entry, "it is not the charter's policy")
 
 
@@ -191,13 +191,6 @@ def _check_job(files: Mapping[str, bytes], manifest: Json, roster: Roster) -> Jo
         "columns": [feature["column"] for feature in terms["data"]["features"]],
         "label": terms["data"]["label"],
     }
-    demand(
-        same(parse(files["data/card.json"], "data/card.json"), card),
-        "data/card.json",
-        "not what the job says",
-    )
+    given = parse(files["data/card.json"], "data/card.json")
+    demand(same(given, card), "data/card.json", "not what the job says")
     return Job(envelope, terms, digest_of("sealsum/job/v1", terms))
-
-
-def _read_rounds(offers: list[Offer], roster: Roster) -> list[Round]:
-    return [read_round(offer, roster) for offer in offers]
