@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from pathlib import Path
 
 import click
-
-from aggregator.assembly import assemble_aggregator, assemble_share_server
-from aggregator.logs import log_to_stderr
-from aggregator.settings import AggregatorSettings, ShareServerSettings, load_settings
-from aggregator.web_server import bind, serve
 
 _config = click.option(
     "--config",
@@ -20,7 +13,6 @@ _config = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="server.yaml: state_dir, listen, and what else the operator decides.",
 )
-_PRIVATE_UMASK = 0o077
 
 
 @click.group()
@@ -32,21 +24,10 @@ def aggregator() -> None:
 @_config
 def serve_aggregator(config: Path) -> None:
     """Serve silos and researchers. SIGTERM drains and exits 0."""
-    settings = load_settings(config, AggregatorSettings)
-    os.umask(_PRIVATE_UMASK)
-    log_to_stderr(settings.log_level)
-    server = assemble_aggregator(settings)
-    asyncio.run(
-        serve(
-            server.app,
-            server.identity.server_context,
-            bind(settings.address),
-            drain_s=settings.drain_s,
-            on_drain=server.state.bell.silence,
-            beside=server.loop.run,
-        )
-    )
-    server.state.store.close()
+    # Imported when it serves: ``enroll``, put under this group, needs no database and no web server.
+    from aggregator.serving import run_aggregator
+
+    run_aggregator(config)
 
 
 @click.group("share-server")
@@ -58,17 +39,7 @@ def share_server() -> None:
 @_config
 def serve_share_server(config: Path) -> None:
     """Serve silos and the aggregator. SIGTERM drains and exits 0."""
-    settings = load_settings(config, ShareServerSettings)
-    os.umask(_PRIVATE_UMASK)
-    log_to_stderr(settings.log_level)
-    server = assemble_share_server(settings)
-    asyncio.run(
-        serve(
-            server.app,
-            server.identity.server_context,
-            bind(settings.address),
-            drain_s=settings.drain_s,
-            on_drain=lambda: None,  # it has no long-polls
-        )
-    )
-    server.store.close()
+    # Imported when it serves: ``enroll``, put under this group, needs no database and no web server.
+    from aggregator.serving import run_share_server
+
+    run_share_server(config)

@@ -1,4 +1,4 @@
-"""The ``silo`` commands. Only ``run`` loads the learning framework, and only when it is called."""
+"""The ``silo`` commands, each imported when it is asked for; only ``run`` loads the learning framework."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import ClassVar
 
 import click
 
-from silo_agent.ledger_commands import budget, ledger
-
 
 class SiloGroup(click.Group):
-    """A group in which ``run`` is imported when it is asked for."""
+    """A group whose commands are imported when they are asked for: ``enroll``, put under it, needs none."""
 
-    lazy: ClassVar[dict[str, str]] = {"run": "silo_agent.run_command"}
+    lazy: ClassVar[dict[str, str]] = {
+        "budget": "silo_agent.ledger_commands",
+        "ledger": "silo_agent.ledger_commands",
+        "run": "silo_agent.run_command",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
@@ -30,7 +32,3 @@ class SiloGroup(click.Group):
 @click.group(cls=SiloGroup)
 def silo() -> None:
     """Run a silo's agent; look at its privacy budget and ledger."""
-
-
-silo.add_command(budget)
-silo.add_command(ledger)
