@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,19 @@ _STYLE: Any = {
     "svg.hashsalt": "sealsum",
 }
 ALL_FOUR = "All held-out patients"
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """Both pictures as ``<svg>`` elements: the report shows them, inside the pack and outside."""
+
+    auc: str
+    budget: str
+
+
+def draw(result: DemoResult) -> Drawings:
+    """Draw both pictures of a run."""
+    return Drawings(auc=svg_text(auc_figure(result)), budget=svg_text(budget_figure(result)))
 
 
 def auc_figure(result: DemoResult) -> Figure:

@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from sealsum import __version__
-from sealsum.demo.picture import auc_figure, budget_figure, svg_text
+from sealsum.demo.picture import Drawings
 from sealsum.demo.results import DemoResult, Verdict, largest, middle
 from sealsum.demo.summary import NOTE
 
@@ -58,7 +58,7 @@ NON_CLAIMS: tuple[str, ...] = (
 )
 
 
-def render_report(result: DemoResult, verdict: Verdict | None) -> bytes:
+def render_report(result: DemoResult, drawings: Drawings, verdict: Verdict | None) -> bytes:
     """The page as UTF-8 HTML.
 
     Args:
@@ -79,8 +79,8 @@ def render_report(result: DemoResult, verdict: Verdict | None) -> bytes:
         seen=SEEN,
         non_claims=NON_CLAIMS,
         # Our own drawing, made from numbers and our own titles: the one text that is not escaped.
-        auc_svg=Markup(svg_text(auc_figure(result))),  # noqa: S704
-        budget_svg=Markup(svg_text(budget_figure(result))),  # noqa: S704
+        auc_svg=Markup(drawings.auc),  # noqa: S704
+        budget_svg=Markup(drawings.budget),  # noqa: S704
         middle=middle,
         largest=largest,
     )

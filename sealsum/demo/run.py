@@ -27,7 +27,7 @@ from sealsum.demo.options import DEFAULT_EPSILON, DemoOptions
 from sealsum.demo.pack import claim_of, export_pack, verifier, verify_pack
 from sealsum.demo.parties import Programs, hand_out_patients, silo_config, start_agents, start_servers
 from sealsum.demo.patients import HOSPITALS, patients_of
-from sealsum.demo.picture import write_png
+from sealsum.demo.picture import draw, write_png
 from sealsum.demo.ports import free_ports
 from sealsum.demo.preflight import refuse_if_policy_does
 from sealsum.demo.report import render_report
@@ -73,10 +73,11 @@ def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
             trained = _train(options, policy, terms, folder, supervisor, screen)
             screen.phase("Exporting the evidence and verifying it")
             result = collect(trained, claim_of(trained))
-            export_pack(folder, trained, render_report(result, None))
+            drawings = draw(result)
+            export_pack(folder, trained, render_report(result, drawings, None))
             verdict = verify_pack(supervisor, folder, trained.officer_key)
         screen.phase("Writing the report")
-        summary = _write(folder, trained, result, verdict, began)
+        summary = _write(folder, trained, result, render_report(result, drawings, verdict), verdict, began)
     return Finished(folder, summary, _closing_lines(folder, summary))
 
 
@@ -196,11 +197,11 @@ def _ledgers(supervisor: Supervisor, folder: DemoFolder, programs: Programs) -> 
 
 
 def _write(
-    folder: DemoFolder, trained: Trained, result: DemoResult, verdict: Verdict, began: float
+    folder: DemoFolder, trained: Trained, result: DemoResult, report: bytes, verdict: Verdict, began: float
 ) -> Summary:
     notes = {"job": result.job, "federation": result.federation, "policy": result.policy_digest}
     folder.model.write_bytes(model_file(trained.terms.model, trained.model, notes))
-    folder.report.write_bytes(render_report(result, verdict))
+    folder.report.write_bytes(report)
     write_png(result, folder.picture)
     summary = summarise(result, verdict, folder.evidence.name, time.monotonic() - began)
     folder.summary.write_text(summary.model_dump_json(indent=2) + "\n", encoding="utf-8")

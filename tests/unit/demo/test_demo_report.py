@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from html.parser import HTMLParser
 
+from sealsum.demo.picture import draw
 from sealsum.demo.report import render_report
 from sealsum.demo.results import RefusalRow, Verdict
 from sealsum.demo.summary import summarise, table_of
@@ -34,7 +35,8 @@ class Tags(HTMLParser):
 
 def page(verdict: Verdict | None, **changes: object) -> str:
     refusals = (RefusalRow(3, "hungary", "budget.job", "The job's cap would be passed."),) if changes else ()
-    return render_report(example_result(refusals=refusals), verdict).decode()
+    result = example_result(refusals=refusals)
+    return render_report(result, draw(result), verdict).decode()
 
 
 def test_the_page_is_self_contained_and_runs_no_script() -> None:
