@@ -92,6 +92,7 @@ def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
         rounds=spec.rounds,
         parameters=terms.model.parameters,
         model=terms.model.adapter,
+        model_released_to=trained.policy.model.spec.release.model.to,
         seed=trained.seed,
         caps=Caps(round=caps.round, job=caps.job, lifetime=caps.lifetime),
         mechanism=Mechanism(

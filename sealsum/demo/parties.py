@@ -92,7 +92,7 @@ def start_agents(
         own = folder.party(hospital.silo)
         (own / "threat-model.yaml").write_text(policy_text, encoding="utf-8")
         config = _write_config(
-            silo_config(folder, hospital.silo),
+            own / "silo.yaml",
             {
                 "state_dir": "state",
                 "aggregator_url": aggregator_url,
@@ -108,11 +108,6 @@ def start_agents(
             )
         )
     return children
-
-
-def silo_config(folder: DemoFolder, silo: str) -> Path:
-    """Where a hospital's configuration lies."""
-    return folder.party(silo) / "silo.yaml"
 
 
 def _write_config(path: Path, settings: dict[str, Any]) -> Path:

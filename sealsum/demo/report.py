@@ -36,7 +36,11 @@ SEEN: tuple[tuple[str, str, str], ...] = (
         "plans, models, one opened sum a round",
         "one hospital's update, count or share",
     ),
-    ("researcher", "the job it signed, the models, this evidence", "an update, a patient"),
+    (
+        "researcher",
+        "the job it signed, the final model if the policy releases it to researchers, this evidence",
+        "an update, a patient",
+    ),
 )
 """Party, what it saw in this run, what it never saw."""
 

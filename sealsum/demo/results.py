@@ -111,6 +111,7 @@ class DemoResult:
     rounds: int
     parameters: int
     model: str
+    model_released_to: str
     seed: int
     caps: Caps
     mechanism: Mechanism

@@ -16,16 +16,18 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from policies.loader import LoadedPolicy
+from privacy.keystore import read_file
 from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
 from sealsum.demo.cast import AGGREGATOR, FEDERATION, RESEARCHER, SHARE_SERVERS
 from sealsum.demo.closing import Trained, collect
 from sealsum.demo.enrolling import found_and_enrol
+from sealsum.demo.final_model import fetch_final_model
 from sealsum.demo.folder import DemoFolder, prepare_folder
 from sealsum.demo.following import follow
 from sealsum.demo.job import DATASET, DemoTerms, demo_terms
 from sealsum.demo.options import DEFAULT_EPSILON, DemoOptions
 from sealsum.demo.pack import claim_of, export_pack, verifier, verify_pack
-from sealsum.demo.parties import Programs, hand_out_patients, silo_config, start_agents, start_servers
+from sealsum.demo.parties import Programs, hand_out_patients, start_agents, start_servers
 from sealsum.demo.patients import HOSPITALS, patients_of
 from sealsum.demo.picture import draw, write_png
 from sealsum.demo.ports import free_ports
@@ -40,9 +42,9 @@ from sealsum.demo.supervise import Child, Supervisor
 from sealsum.model_files import model_file
 from sealsum.policy_commands import read_policy
 from sealsum.sdk import Federation
+from silo_agent.ledger.books import ledger_path
 
 BASELINES_S = 240.0
-LEDGER_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ def _train(
         screen.phase("Training across four hospitals; only sums are opened")
         view, standing = follow(job, {agent.name: agent.log for agent in agents}, supervisor, screen)
         screen.line(f"{view.openings} sums opened, {len(view.refusals)} refusals")
-        model, evidence = job.model(), job.evidence()
+        model = fetch_final_model(job, policy, folder, urls[AGGREGATOR])
+        evidence = job.evidence()
         server_logs = {name: federation.server_log(name) for name in SHARE_SERVERS}
     supervisor.stop(agents)
     return Trained(
@@ -138,7 +141,7 @@ def _train(
         model=model,
         evidence=evidence,
         server_logs=server_logs,
-        ledgers=_ledgers(supervisor, folder, programs),
+        ledgers=_ledgers(folder),
         baselines=answer,
     )
 
@@ -171,29 +174,11 @@ def _finish_baselines(supervisor: Supervisor, child: Child, folder: DemoFolder) 
     return BaselineAnswer.model_validate_json((folder.harness / "baselines-answer.json").read_bytes())
 
 
-def _ledgers(supervisor: Supervisor, folder: DemoFolder, programs: Programs) -> dict[str, bytes]:
-    """Each hospital exports its own ledger, verified by its own program."""
-    exports = {
-        hospital.silo: (
-            folder.harness / f"ledger-{hospital.silo}.jsonl",
-            programs.silo(
-                "silo",
-                "ledger",
-                "--config",
-                str(silo_config(folder, hospital.silo)),
-                "--dataset",
-                DATASET,
-                "--json",
-            ),
-        )
-        for hospital in HOSPITALS
+def _ledgers(folder: DemoFolder) -> dict[str, bytes]:
+    """Each hospital's ledger as it lies on its disk; whoever uses it verifies it with the hospital's key."""
+    return {
+        hospital.silo: read_file(ledger_path(folder.state(hospital.silo), DATASET)) for hospital in HOSPITALS
     }
-    children = [
-        supervisor.start(f"ledger-{silo}", command, stdout=path) for silo, (path, command) in exports.items()
-    ]
-    for child in children:
-        supervisor.finish(child, LEDGER_S)
-    return {silo: path.read_bytes() for silo, (path, _) in exports.items()}
 
 
 def _write(

@@ -50,6 +50,7 @@ def example_result(rounds: int = 20, refusals: tuple[RefusalRow, ...] = ()) -> D
         rounds=rounds,
         parameters=1051,
         model="mlp",
+        model_released_to="researchers",
         seed=0,
         caps=Caps(round=1.0, job=3.0, lifetime=8.0),
         mechanism=Mechanism(
