@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from privacy.canonical import Frozen, canonical_bytes, sha256_hex
 from privacy.chain import Entry, parse_entry, verify_entries
-from privacy.errors import MalformedMessage
+from privacy.errors import MalformedMessage, OutOfOrder
 from privacy.ids import JobName, PartyId, ServerId, SiloId, SiloName
 from privacy.keystore import Identity
 from privacy.plan import JobSpec
@@ -97,14 +97,14 @@ def build_pack(
     Raises:
         MalformedMessage: the answer is not evidence. SignatureRejected: charter or job are not signed by
             whom they should. LedgerDamaged: a ledger does not verify. NotAllowed: a party is unknown.
+        OutOfOrder: a round of the job is open, so its story is not whole yet.
     """
     found = _read(evidence)
     charter = open_charter(found.charter, signer.pin.officer_key, signer.pin.federation)
     job = _open_job(found.job, charter)
+    _refuse_open_rounds(found, job)
     entries = {silo: tuple(_ledger(charter, job, silo, raw)) for silo, raw in ledgers.items()}
-    aggregator = (
-        found.log[0].origin.rpartition("/")[2] if found.log else charter.with_role("aggregator")[0].id
-    )
+    (aggregator,) = (member.id for member in charter.with_role("aggregator"))
     files = {
         "who/charter.json": canonical_bytes(found.charter),
         "who/officer.json": canonical_bytes({"verify_key": signer.pin.officer_key}),
@@ -141,6 +141,16 @@ def _read(evidence: Mapping[str, Any]) -> JobEvidence:
         fault = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(step) for step in fault["loc"])
         raise MalformedMessage(f"evidence: {where}: {fault['msg']}") from error
+
+
+def _refuse_open_rounds(found: JobEvidence, job: JobSpec) -> None:
+    ended = {round_.offer.context for round_ in found.rounds}
+    for entry in found.log:
+        ours = entry.kind == "round_offered" and entry.body.get("job") == job.job
+        if ours and entry.body.get("context") not in ended:
+            raise OutOfOrder(
+                f"evidence: round {entry.body.get('round')} is open; export again when the job has ended"
+            )
 
 
 def _open_job(envelope: Envelope, charter: Charter) -> JobSpec:

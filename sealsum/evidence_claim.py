@@ -34,7 +34,7 @@ TRUST = (
 RANDOMNESS = "noise, batches and masks come from AES-256-CTR keystreams under keys of the operating system"
 LIMITS = (
     "The unit's number at each silo is not disclosed; each silo must judge δ against its own number.",
-    "Noise is drawn as float64 and used as float32: no correction is made for the finite precision.",
+    "Noise has finite precision (drawn as float64, cut at 8.2 standard deviations); nothing corrects for it.",
     "Timing and memory of the silo's machine are outside the claim.",
     "No empirical lower bound (privacy audit) of the trained model is part of this pack.",
     "A ledger whose tail nobody has witnessed can be cut by its owner; each manifest witnesses its head.",

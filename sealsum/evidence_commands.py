@@ -43,7 +43,13 @@ def audit() -> None:
 @audit.command()
 @click.option("--job", "name", required=True, help="Name of the job.")
 @click.option("--state", required=True, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--ledger", "ledgers", multiple=True, type=LedgerFile(), help="SILO=FILE, once for each silo.")
+@click.option(
+    "--ledger",
+    "ledgers",
+    multiple=True,
+    type=LedgerFile(),
+    help="SILO=FILE, once for each silo; FILE is what its sealsum silo ledger --json prints.",
+)
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="HTML page to include.")
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--proxy", metavar="URL", help="Proxy to dial through; else HTTPS_PROXY.")

@@ -18,7 +18,7 @@ MAX_ENTRIES = 60_000
 _LOCAL = struct.Struct("<4s5H3L2H")
 _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
-_VERSION, _UNIX, _DAY_ONE, _MODE = 20, 3, 1 << 5 | 1, 0o100644 << 16
+_VERSION, _MADE_BY, _DAY_ONE, _MODE = 20, 3 << 8 | 20, 1 << 5 | 1, 0o100644 << 16
 _NAME = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
@@ -56,9 +56,7 @@ def write_archive(files: Mapping[str, bytes]) -> bytes:
     for name in sorted(files):
         content, encoded = files[name], name.encode()
         common = (_VERSION, 0, 0, 0, _DAY_ONE, zlib.crc32(content), len(content), len(content), len(encoded))
-        made_by = _UNIX << 8 | _VERSION
-        directory += _CENTRAL.pack(b"PK\x01\x02", made_by, *common, 0, 0, 0, 0, _MODE, len(body)) + encoded
+        directory += _CENTRAL.pack(b"PK\x01\x02", _MADE_BY, *common, 0, 0, 0, 0, _MODE, len(body)) + encoded
         body += _LOCAL.pack(b"PK\x03\x04", *common, 0) + encoded + content
-    count = len(files)
-    end = _END.pack(b"PK\x05\x06", 0, 0, count, count, len(directory), len(body), 0)
+    end = _END.pack(b"PK\x05\x06", 0, 0, len(files), len(files), len(directory), len(body), 0)
     return bytes(body + directory + end)

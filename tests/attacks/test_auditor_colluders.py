@@ -25,7 +25,7 @@ from privacy.wire.messages import (
     SurvivorSet,
     survivors_digest,
 )
-from tests.evidence_pack import Chain, Records, honest_records
+from tests.evidence_pack import Chain, Records, files_of, honest_records, resigned
 from tests.federation import Federation
 
 
@@ -93,8 +93,9 @@ def test_a_round_kept_out_of_the_evidence_shows_in_the_log() -> None:
     records = started()
     records.add_round(1, outcome="aborted", opening=False)
     records.add_round(2, job_state="finished")
-    del records.rounds[0]
-    caught(records, 10, "offers a round that the pack lacks")
+    files = files_of(records.pack())
+    del files["rounds/0001.json"]
+    caught(records, 10, "offers a round that the pack lacks", resigned(files, records))
 
 
 def test_a_round_offered_in_secret_shows_in_the_ledgers() -> None:
@@ -163,22 +164,22 @@ def test_a_plan_that_departs_from_job_or_charter_is_refused(change: Callable[[An
 
 
 def test_a_cohort_with_a_key_that_the_roster_does_not_know_is_refused() -> None:
-    records = started()
+    records = honest_records()
+    honest = records.pack()
     cohort = records.plan(1).cohort
     forged = (cohort[0].model_copy(update={"verify_key": "ab" * 32}), *cohort[1:])
     plan = records.plan(1, cohort=forged)
-    offer = records.federation.offer(plan, records.job_envelope)
-    records.add_round(1)
-    records.rounds[0]["offer"] = offer
-    caught(records, 7, "has another key")
+    records.rounds[0]["offer"] = records.federation.offer(plan, records.job_envelope)
+    caught(records, 7, "has another key", records.pack_over(honest))
 
 
 def test_an_offer_under_a_context_that_is_not_its_plans_digest_is_refused() -> None:
     records = honest_records()
-    round_ = records.rounds[0]
-    message = RoundOffer.model_validate_json(round_["offer"].body)
-    round_["offer"] = records.federation.sign(message, "offer", Digest("ab" * 32), "aggregator")
-    caught(records, 7, "another context")
+    honest = records.pack()
+    message = RoundOffer.model_validate_json(records.rounds[0]["offer"].body)
+    foreign = records.federation.sign(message, "offer", Digest("ab" * 32), "aggregator")
+    records.rounds[0]["offer"] = foreign
+    caught(records, 7, "another context", records.pack_over(honest))
 
 
 def test_an_offer_signed_by_a_silo_is_refused() -> None:

@@ -18,7 +18,7 @@ from sealsum_verify.encoding import Fault
 from sealsum_verify.verify import CHECKS, verify_pack
 
 from privacy.canonical import canonical_bytes
-from privacy.errors import LedgerDamaged, MalformedMessage, NotAllowed
+from privacy.errors import LedgerDamaged, MalformedMessage, NotAllowed, OutOfOrder
 from privacy.ids import PartyId, SiloId
 from sealsum.evidence import build_pack
 from sealsum.evidence_archive import canonical_zip
@@ -248,6 +248,15 @@ def test_the_exporter_refuses_what_is_not_evidence() -> None:
     del evidence["rounds"][0]["result"]
     with pytest.raises(MalformedMessage, match=r"evidence: rounds\.0\.result"):
         build_pack(evidence, {}, {}, identity, b"", AT)
+
+
+def test_the_exporter_refuses_a_job_with_an_open_round() -> None:
+    records = started(rounds=2)
+    records.add_round(1)
+    records.add_round(2)
+    del records.rounds[1]
+    with pytest.raises(OutOfOrder, match="round 2 is open; export again"):
+        records.pack()
 
 
 def test_the_exporter_refuses_a_ledger_that_does_not_verify() -> None:
