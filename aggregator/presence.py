@@ -43,7 +43,9 @@ class Bell:
             # No await lies between looking and waiting, so that a ring in between cannot be missed.
             event = self._event
             try:
-                await asyncio.wait_for(event.wait(), left)
+                # Not asyncio.wait_for, which in Python 3.11 can swallow a cancellation that meets a ring.
+                async with asyncio.timeout(left):
+                    await event.wait()
             except TimeoutError:
                 return condition()
 
