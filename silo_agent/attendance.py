@@ -82,8 +82,9 @@ class Attendance:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
 
         (1) signatures, threat models, invitation, round, dataset, model terms; (2) the model, hashed here;
-        (3) the round is remembered as answered; (4) RESERVE, before data are read; (5) read; (6) BEGIN,
-        before batches and noise are drawn; (7) train; (8) encode, share, sign; (9) outbox; (10) SETTLE.
+        (3) a round that nothing is charged for is remembered (the ledger remembers the others);
+        (4) RESERVE, before data are read; (5) read; (6) BEGIN, before batches and noise are drawn;
+        (7) train; (8) encode, share, sign; (9) outbox; (10) SETTLE.
 
         Raises:
             SealsumError: the first of these that says no. From (4) on the round stays charged.
@@ -92,7 +93,8 @@ class Attendance:
         # (1)
         offer, job = open_offer(envelope, site.charter)
         plan = offer.message.plan
-        invitation = clear_offer(site, offer, job, self._memory.last_round(plan.job_digest))
+        last = max(self._books.last_round(plan.job_digest), self._memory.last_round(plan.job_digest))
+        invitation = clear_offer(site, offer, job, last)
         _log.info("round_started", extra=names_of(plan))
         for finding in invitation.admitted.tolerated:
             _log.warning("tolerated", extra={**names_of(plan), "rule": finding.rule})
@@ -104,7 +106,8 @@ class Attendance:
             invitation, delivery.fetch_model(plan.model, invitation.job.model, self._scratch())
         )
         # (3)
-        self._memory.remember(plan.job_digest, plan.round)
+        if plan.dp is None:
+            self._memory.remember(plan.job_digest, plan.round)
         # (4)
         ledger = self._books[invitation.job.dataset]
         reserved = self._reserve(ledger, invitation)

@@ -1,6 +1,6 @@
 """What a round will send, stored whole before its first byte leaves, so that a retry sends identical bytes.
 
-    outbox/<ctx>/parts/NNNNN          masked vector share, part by part
+    outbox/<ctx>/NNNNN                masked vector share, part by part
     outbox/<ctx>/contribution.json    offer, manifest, sealed seeds; written last: with it, all is there
 
 A silo that recomputed its update after a crash would draw new noise under one charge, and would hand out
@@ -52,7 +52,7 @@ class Stored:
 
     def parts(self) -> Iterator[tuple[int, bytes]]:
         """Index and bytes of each part, in order, one in memory at a time."""
-        for path in sorted((self.directory / "parts").iterdir()):
+        for path in sorted(path for path in self.directory.iterdir() if path.name.isdigit()):
             yield int(path.name), path.read_bytes()
 
 
@@ -72,13 +72,13 @@ class Outbox:
         if (directory / _CONTRIBUTION).exists():
             raise SealsumError(f"outbox: round {context[:16]}… is stored already; its bytes must not change")
         shutil.rmtree(directory, ignore_errors=True)
-        folder = private_directory(directory / "parts")
+        directory.mkdir(mode=0o700)
         for index, part in enumerate(parts):
-            with (folder / f"{index:05d}").open("wb") as file:
+            with (directory / f"{index:05d}").open("wb") as file:
                 file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
-        sync_directory(folder)
+        sync_directory(directory)
 
     def complete(self, context: Context, contribution: Contribution) -> Stored:
         """Store the rest; from here on the round is resent after a crash."""

@@ -1,4 +1,7 @@
-"""The last round of each job that this silo answered, kept across restarts: an old round never comes back."""
+"""The last round of each job without DP, kept across restarts: an old round never comes back.
+
+Rounds with DP need no second memory: the ledger's reservations name them.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,6 @@ class RoundMemory:
         return self._last.get(job, 0)
 
     def remember(self, job: Digest, number: int) -> None:
-        """Store, durably, that this round is answered, whatever becomes of it.
-
-        A power cut may lose the newest line; the ledger then still refuses that very round.
-        """
+        """Store, durably, that this round is answered, whatever becomes of it."""
         self._last[job] = number
-        write_durably(self._path, canonical_bytes(_Rounds(last=self._last)), sync_name=False)
+        write_durably(self._path, canonical_bytes(_Rounds(last=self._last)))

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from policies.loader import LoadedPolicy
-from privacy.ids import Context, SiloId
+from privacy.ids import Context, Digest, SiloId
 from privacy.keystore import Identity
 from silo_agent.ledger.ledger import Ledger, ledger_origin
 from silo_agent.ledger.spending import EpsilonCaps, Opening
@@ -61,6 +61,10 @@ class Books:
 
     def __getitem__(self, dataset: str) -> Ledger:
         return self._ledgers[dataset]
+
+    def last_round(self, job_digest: Digest) -> int:
+        """Number of the job's last round that was charged to any dataset; 0 for a new job."""
+        return max(ledger.last_round(job_digest) for ledger in self._ledgers.values())
 
     def all_spent(self) -> bool:
         """Whether no dataset has budget for another round, ever."""

@@ -87,6 +87,10 @@ class Ledger:
         """Head of the chain."""
         return self._journal.head
 
+    def last_round(self, job_digest: Digest) -> int:
+        """Number of the job's last round that was charged; 0 for a new job."""
+        return self._account.last_round(job_digest)
+
     def is_reserved(self, context: Context) -> bool:
         """Whether that round was ever paid for."""
         return context in self._account.reserved
@@ -110,17 +114,24 @@ class Ledger:
     def reserve(self, reserve: Reserve, now: datetime) -> Reserved:
         """Charge a round, after these checks and before anything else is done for it:
 
-        (1) the round was never reserved: a round is trained once; (2) the job keeps its δ and its
-        mechanism, without which its rounds would not compose as computed; (3) ε of the round, (4) of the
-        job with this round, (5) of the dataset's life, and (6) δ of its life stay within the caps.
+        (1) neither this round nor a later one of the job was reserved: a round is trained once; (2) the
+        job keeps its δ and its mechanism, without which its rounds would not compose as computed;
+        (3) ε of the round, (4) of the job with this round, (5) of the dataset's life, and (6) δ of its
+        life stay within the caps.
 
         Raises:
-            Conflict: (1), (2). BudgetExhausted: (3) to (6), naming the cap. Nothing is charged then.
+            Conflict, OutOfOrder: (1), (2). BudgetExhausted: (3) to (6), naming the cap. Nothing is
+                charged then.
         """
         # (1)
         if reserve.context in self._account.reserved:
             raise Conflict(
                 f"ledger: round {reserve.context[:16]}… was reserved before; a round is trained once"
+            )
+        last = self.last_round(reserve.job_digest)
+        if reserve.round <= last:
+            raise OutOfOrder(
+                f"ledger: expected a round after {last} of job {reserve.job}, got {reserve.round}"
             )
         # (2)
         charge = self._charge(reserve.job_digest, reserve.job, reserve.delta)

@@ -105,6 +105,10 @@ class Account:
         """δ over the dataset's life so far: each job's once."""
         return sum(charge.delta for charge in self.jobs.values())
 
+    def last_round(self, job_digest: Digest) -> int:
+        """Number of the job's last round that was charged; 0 for a new job."""
+        return max((one.round for one in self.reserved.values() if one.job_digest == job_digest), default=0)
+
     def apply(self, entry: Entry) -> None:
         """Follow one verified entry.
 

@@ -287,6 +287,13 @@ def test_a_round_is_reserved_once(path: Path) -> None:
             ledger.reserve(_reserve(1), NOW)
 
 
+def test_a_round_before_the_jobs_last_is_not_reserved(path: Path) -> None:
+    with _open(path) as ledger:
+        ledger.reserve(_reserve(2), NOW)
+        with pytest.raises(OutOfOrder, match="after 2"):
+            ledger.reserve(_reserve(1), NOW)
+
+
 @pytest.mark.parametrize("change", [{"sample_rate": 0.2}, {"noise_multiplier": 5.0}])
 def test_a_jobs_mechanism_is_fixed_by_its_first_round(path: Path, change: dict[str, float]) -> None:
     with _open(path) as ledger:
