@@ -20,6 +20,7 @@ from privacy.errors import Conflict, NotFound, TooLarge, Unprocessable
 from privacy.ids import Digest
 
 READ_BYTES = 1 << 20
+_DRAFTS = ".drafts"
 
 
 DigestOfFile = Callable[[Iterable[bytes]], Digest]
@@ -28,9 +29,10 @@ DigestOfFile = Callable[[Iterable[bytes]], Digest]
 class Draft:
     """A temporary file that becomes a durable one under its name in one step."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
+    def __init__(self, file: BinaryIO, path: Path, target_of: Callable[..., Path]) -> None:
         self._file = file
         self._path = path
+        self._target_of = target_of
 
     def write(self, chunk: bytes) -> None:
         """Append."""
@@ -41,28 +43,34 @@ class Draft:
         self._file.flush()
         return digest_of_file(read_chunks(self._path))
 
-    def commit_new(self, name: str) -> bool:
-        """Make it durable as ``name``; False, and nothing changed, where that name is taken.
+    def commit_new(self, *segments: str) -> bool:
+        """Make it durable under a name; False, and nothing changed, where that name is taken.
 
         The directory is not synced: a name lost in a power cut is a part to send again.
         """
         self._sync()
         try:
-            os.link(self._path, self._path.with_name(name))
+            os.link(self._path, self._target(segments))
         except FileExistsError:
             return False
         return True
 
-    def commit(self, name: str) -> None:
-        """Make it durable as ``name``, replacing what we derived ourselves before a crash."""
+    def commit(self, *segments: str) -> None:
+        """Make it durable under a name, replacing what we derived ourselves before a crash."""
         self._sync()
-        self._path.replace(self._path.with_name(name))
-        _sync_directory(self._path.parent)
+        target = self._target(segments)
+        self._path.replace(target)
+        _sync_directory(target.parent)
 
-    def place(self, name: str) -> None:
+    def place(self, *segments: str) -> None:
         """Give it its name without waiting for the disk: for bytes that can be computed again."""
         self._file.flush()
-        self._path.replace(self._path.with_name(name))
+        self._path.replace(self._target(segments))
+
+    def _target(self, segments: tuple[str, ...]) -> Path:
+        target = self._target_of(*segments)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return target
 
     def _sync(self) -> None:
         self._file.flush()
@@ -75,6 +83,7 @@ class Directory:
     def __init__(self, root: Path) -> None:
         self._root = root
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.scrub(_DRAFTS)  # what a crash left unfinished
 
     def path(self, *segments: str) -> Path:
         """Where a file lies. Segments come from validated ids, never from raw input."""
@@ -83,14 +92,14 @@ class Directory:
         return self._root.joinpath(*segments)
 
     @contextmanager
-    def draft(self, *segments: str) -> Iterator[Draft]:
-        """A file in the making below ``segments``; it vanishes unless it is committed."""
-        parent = self.path(*segments) if segments else self._root
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = parent / f".draft-{os.urandom(8).hex()}"
+    def draft(self) -> Iterator[Draft]:
+        """A file in the making, apart from all finished ones; it vanishes unless it is committed."""
+        drafts = self._root / _DRAFTS
+        drafts.mkdir(mode=0o700, exist_ok=True)
+        temporary = drafts / os.urandom(8).hex()
         try:
             with temporary.open("xb") as file:
-                yield Draft(file, temporary)
+                yield Draft(file, temporary, self.path)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -112,7 +121,7 @@ class Directory:
         Raises:
             TooLarge: (1). Unprocessable: (2), (3). Conflict: (4), other bytes.
         """
-        with self.draft(*segments[:-1]) as draft:
+        with self.draft() as draft:
             received = 0
             async for chunk in body:
                 received += len(chunk)
@@ -128,7 +137,7 @@ class Directory:
             if found != expected:
                 raise Unprocessable(f"digest: expected {expected[:16]}…, got {found[:16]}…; send it again")
             # (4)
-            if await asyncio.to_thread(draft.commit_new, segments[-1]):
+            if await asyncio.to_thread(draft.commit_new, *segments):
                 return True
             there = await asyncio.to_thread(digest_of_file, read_chunks(self.path(*segments)))
             if there != expected:
@@ -152,7 +161,7 @@ class Directory:
 
     def names(self) -> list[str]:
         """What lies directly in this directory."""
-        return sorted(entry.name for entry in self._root.iterdir())
+        return sorted(entry.name for entry in self._root.iterdir() if entry.name != _DRAFTS)
 
     def scrub(self, *segments: str) -> None:
         """Delete a subtree, if it is there."""

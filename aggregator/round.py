@@ -28,6 +28,9 @@ TABLE: Final[Mapping[tuple[Phase, Event], Phase]] = MappingProxyType(
     {
         ("collecting", "answer"): "collecting",
         ("collecting", "close"): "closing",
+        ("closing", "answer"): "closing",
+        ("agreed", "answer"): "agreed",
+        ("cleared", "answer"): "cleared",
         ("closing", "agree"): "agreed",
         ("agreed", "clear"): "cleared",
         ("cleared", "record"): "opening",
@@ -39,7 +42,10 @@ TABLE: Final[Mapping[tuple[Phase, Event], Phase]] = MappingProxyType(
         ("opening", "give_up"): "aborted",
     }
 )
-"""What is not here cannot happen: nothing leaves ``published`` or ``aborted``, nothing skips ``clear``."""
+"""A silo answers the servers first and us last, so its answer may come late; the servers alone decide who
+is in the sum, and a late manifest completes the evidence.
+
+What is not here cannot happen: nothing leaves ``published`` or ``aborted``, nothing skips ``clear``."""
 
 
 def follow(phase: Phase, event: Event) -> Phase:

@@ -121,6 +121,7 @@ class RoundFlow:
             )
         finally:
             self._state.current = None
+            self._state.bell.ring()
 
     async def open_and_publish(
         self,

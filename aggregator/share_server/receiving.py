@@ -15,7 +15,7 @@ from aggregator.store import Store
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedPlan, AdmittedUpdate, admit_update
 from privacy.canonical import canonical_bytes, sha256_hex
-from privacy.errors import NotAllowed, Unprocessable
+from privacy.errors import NotAllowed, OutOfOrder, Unprocessable
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.keystore import Identity
 from privacy.plan import RoundPlan
@@ -73,7 +73,13 @@ class ShareIntake:
         size = self.part_size(ctx, silo, index)
         with self._store.read() as view:
             follow(view.phase(ctx), "part")
-        return await self._parts.receive(body, digest, sha256_of, ctx, silo, part_name(index), limit=size)
+        new = await self._parts.receive(body, digest, sha256_of, ctx, silo, part_name(index), limit=size)
+        with self._store.read() as view:
+            if view.phase(ctx) == "finished":
+                # The round ended while these bytes arrived: its scrubbing is done again.
+                self._parts.scrub(ctx)
+                raise OutOfOrder("round: it ended while this part arrived")
+        return new
 
     async def accept(self, ctx: Context, silo: SiloId, envelope: Envelope, sealed: bytes | None) -> bool:
         """Accept a silo's share by its manifest; True if it is new. Checks, in this order:
@@ -86,9 +92,9 @@ class ShareIntake:
             SignatureRejected, NotAllowed, MalformedMessage: (1). Conflict: (2), another manifest.
             OutOfOrder: (3). PolicyRefusal: (4). Unprocessable, MalformedMessage: (5).
         """
+        admitted = self._rounds.of(ctx)
+        self._check_invited(admitted.plan, silo)
         async with self._locks[ctx]:
-            admitted = self._rounds.of(ctx)
-            self._check_invited(admitted.plan, silo)
             # (1)
             manifest = open_from(self._charter, [silo], envelope, ShareManifest, "manifest", ctx)
             with self._store.read() as view:

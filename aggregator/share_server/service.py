@@ -121,8 +121,8 @@ class ShareServer:
         Raises:
             NotFound: no such round. OutOfOrder: the round is over.
         """
+        self._rounds.of(ctx)
         async with self._locks[ctx]:
-            self._rounds.of(ctx)
             with self._store.write() as transaction:
                 frozen = transaction.message(ctx, "accepted", self._me)
                 if frozen is not None:
@@ -150,8 +150,8 @@ class ShareServer:
             Unprocessable: (1), (2), or nobody survives. PolicyRefusal: (4).
             Conflict: we have signed another set. OutOfOrder: nothing is frozen, or the round is over.
         """
+        admitted = self._rounds.of(ctx)
         async with self._locks[ctx]:
-            admitted = self._rounds.of(ctx)
             # (1)
             sets = open_of_servers(self._charter, admitted.plan, accepted, AcceptedSet, "accepted")
             with self._store.write() as transaction:
@@ -197,8 +197,8 @@ class ShareServer:
         Raises:
             Unprocessable: (1). Conflict: (2). PolicyRefusal: (3). OutOfOrder: nothing is agreed.
         """
+        admitted = self._rounds.of(ctx)
         async with self._locks[ctx]:
-            admitted = self._rounds.of(ctx)
             # (1)
             sets = open_of_servers(self._charter, admitted.plan, survivors, SurvivorSet, "survivors")
             digests = {survivors_digest(verified.message) for verified in sets}

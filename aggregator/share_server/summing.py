@@ -70,8 +70,8 @@ def _write(plan: RoundPlan, total: Callable[[Stretch], Ring], openings: Director
     digests = []
     for piece in stretches(plan.vector_length):
         raw = ring_to_bytes(total(piece))
-        with openings.draft(plan.context) as draft:
+        with openings.draft() as draft:
             draft.write(raw)
-            draft.place(part_name(piece.index))
+            draft.place(plan.context, part_name(piece.index))
         digests.append(sha256_hex(raw))
     return tuple(digests)

@@ -70,6 +70,10 @@ class Table:
         return [parse_envelope(answer.content) for answer in await self.agree(await self.close())]
 
 
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
 def _listed(envelopes: list[Envelope]) -> bytes:
     return canonical_bytes([envelope.model_dump(mode="json") for envelope in envelopes])
 
@@ -107,8 +111,8 @@ async def test_an_honest_round_releases_one_share_each_and_scrubs_them_at_the_en
     for server in SERVERS:
         assert (await table.post(server, "finish", canonical_bytes(result))).status_code == 204
         assert (await table.post(server, "finish", canonical_bytes(result))).status_code == 204
-        assert not list((tmp_path / server / "parts").rglob("*"))
-        assert not list((tmp_path / server / "opening").rglob("*"))
+        assert not _files(tmp_path / server / "parts")
+        assert not _files(tmp_path / server / "opening")
         gone = await table.as_aggregator[server].get(f"/v1/rounds/{table.ctx}/opening/0")
         _expect(gone, 409, "fetch cannot follow in phase finished")
 
@@ -282,7 +286,7 @@ async def test_a_part_is_taken_once_whole_and_unaltered(tmp_path: Path) -> None:
     _expect(await silo.put(path, content=part[:-4], headers=content_digest(part[:-4])), 422, "24 bytes")
     _expect(await silo.put(path, content=part + b"\0", headers=content_digest(part)), 413, "at most 24")
     _expect(await silo.put(path[:-1] + "1", content=part, headers=content_digest(part)), 422, "got 1")
-    assert not list((tmp_path / "server-0" / "parts").rglob("0*"))
+    assert not _files(tmp_path / "server-0" / "parts")
     assert (await silo.put(path, content=part, headers=content_digest(part))).status_code == 201
     assert (await silo.put(path, content=part, headers=content_digest(part))).status_code == 200
     _expect(await silo.put(path, content=flipped, headers=content_digest(flipped)), 409, "came first")
@@ -305,7 +309,34 @@ async def test_an_oversize_stream_is_cut_off_and_leaves_nothing(tmp_path: Path) 
         f"/v1/rounds/{table.ctx}/parts/0", content=endless(), headers=content_digest(b"x")
     )
     _expect(answer, 413)
-    assert [path for path in (tmp_path / "server-0" / "parts").rglob("*") if path.is_file()] == []
+    assert not _files(tmp_path / "server-0" / "parts")
+
+
+@on_loop
+async def test_a_part_that_arrives_while_its_round_ends_is_not_left_behind(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    await table.offer()
+    part = table.share("silo-1").parts[0]
+    ended = RoundResult(
+        outcome="aborted",
+        reason="test",
+        survivors=(),
+        model_in=table.plan.model,
+        model_out=None,
+        openings=0,
+        job_state="running",
+    )
+    result = table.federation.sign(ended, "result", table.plan.context, "aggregator")
+
+    async def slow() -> Any:
+        yield part[:8]
+        assert (await table.post("server-0", "finish", canonical_bytes(result))).status_code == 204
+        yield part[8:]
+
+    silo = table.world.as_party("silo-1", "server-0")
+    path = f"/v1/rounds/{table.ctx}/parts/0"
+    _expect(await silo.put(path, content=slow(), headers=content_digest(part)), 409, "it ended while")
+    assert not _files(tmp_path / "server-0" / "parts")
 
 
 @on_loop
