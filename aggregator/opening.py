@@ -31,6 +31,10 @@ FetchPart = Callable[[ServerId, int], Awaitable[bytes]]
 """Part ``index`` of one server's aggregate share, as raw bytes; nothing about it is believed yet."""
 
 
+_STEP_ELEMENTS = 1 << 18
+"""Coordinates decoded at once: 2 MiB a temporary in float64, where those of a whole part take 16 MiB each."""
+
+
 class SumImplausible(SealsumError):
     """What was opened is not a sum of honest updates; no model comes from it."""
 
@@ -126,14 +130,19 @@ def _step(
 ) -> bytes:
     """The new model's bytes of one stretch (the weight coordinate is not part of a model)."""
     length = min(piece.length, plan.parameters - piece.start)
-    opened = decode(total[:length], plan.vector)
     # (3) Stochastic rounding moves each addend by less than one step of the scale.
     reach = survivors * (plan.vector.coordinate_bound + 2.0**-plan.vector.scale_bits)
-    if np.any(np.abs(opened) > reach):
-        raise SumImplausible("sum: a coordinate is beyond what the survivors' bounded updates can add up to")
-    # (4)
-    model = _read_model(model_in, piece.start, length)
-    return model_bytes(STEPS[plan.training.algorithm](model, opened / weight, plan.training))
+    stepped = bytearray()
+    for start in range(0, length, _STEP_ELEMENTS):
+        opened = decode(total[start : min(start + _STEP_ELEMENTS, length)], plan.vector)
+        if np.any(np.abs(opened) > reach):
+            raise SumImplausible(
+                "sum: a coordinate is beyond what the survivors' bounded updates can add up to"
+            )
+        # (4)
+        model = _read_model(model_in, piece.start + start, len(opened))
+        stepped += model_bytes(STEPS[plan.training.algorithm](model, opened / weight, plan.training))
+    return bytes(stepped)
 
 
 def _read_model(path: Path, start: int, length: int) -> NDArray[np.float32]:
