@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from aggregator.tables import log_entries
 from privacy.canonical import canonical_bytes
 from privacy.chain import EMPTY, Entry, Head, next_entry, parse_entry, verify_entries
+from privacy.errors import SealsumError
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
 
@@ -18,32 +20,66 @@ PAGE = 500
 """Entries read at a time, so that a long log never lies in memory whole."""
 
 
+class Overtaken(SealsumError):
+    """Another process appended to our log: what this one believes is out of date, and it writes no more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "log: expected to be the only process on this database, and another one has written to it, or a "
+            "commit's answer was lost; stop the other one and restart this one"
+        )
+
+
 class AuditLog:
-    """The chain ``<federation>/log/<party>``; its head is the last row."""
+    """The chain ``<federation>/log/<party>``; its head is the last row.
+
+    The head is read once, at the start, and remembered. As each entry's number is unique, a process whose
+    database another one has written to since fails at its next decision, and at every later one.
+    """
 
     def __init__(self, federation: str, party: PartyId, key: SigningKey) -> None:
         self.origin = f"{federation}/log/{party}"
         self._key = key
-        self._head: Head | None = None
+        self._committed = EMPTY
+        self._pending = EMPTY
 
     def append(self, connection: Connection, kind: str, body: dict[str, Any]) -> Entry:
-        """Add one entry within the caller's transaction: a decision and its entry stand or fall together."""
-        entry = next_entry(self.head(connection), self.origin, utc_now(), kind, body, self._key)
-        connection.execute(insert(log_entries).values(seq=entry.seq, line=canonical_bytes(entry)))
-        self._head = entry.head
+        """Add one entry within the caller's transaction: a decision and its entry stand or fall together.
+
+        Raises:
+            Overtaken: there is an entry of that number already.
+        """
+        entry = next_entry(self._pending, self.origin, utc_now(), kind, body, self._key)
+        try:
+            connection.execute(insert(log_entries).values(seq=entry.seq, line=canonical_bytes(entry)))
+        except IntegrityError as error:
+            raise Overtaken from error
+        self._pending = entry.head
         return entry
 
-    def head(self, connection: Connection) -> Head:
-        """The last entry's place and hash; remembered, because this process alone appends."""
-        if self._head is not None:
-            return self._head
-        query = select(log_entries.c.line).order_by(log_entries.c.seq.desc()).limit(1)
-        line = connection.execute(query).scalar_one_or_none()
-        return EMPTY if line is None else parse_entry(line).head
+    @property
+    def head(self) -> Head:
+        """The last entry's place and hash."""
+        return self._committed
+
+    def committed(self) -> None:
+        """The transaction's entries are on disk."""
+        self._committed = self._pending
 
     def rolled_back(self) -> None:
-        """A transaction with entries in it did not happen: look at the table again."""
-        self._head = None
+        """A transaction with entries in it did not happen."""
+        self._pending = self._committed
+
+    def check_ours(self, connection: Connection) -> None:
+        """Whether the database still ends where this process left it.
+
+        Raises:
+            Overtaken: it does not.
+        """
+        query = select(log_entries.c.line).order_by(log_entries.c.seq.desc()).limit(1)
+        line = connection.execute(query).scalar_one_or_none()
+        if (EMPTY if line is None else parse_entry(line).head) != self._committed:
+            raise Overtaken
 
     def lines(self, connection: Connection) -> Iterator[bytes]:
         """Every entry as its canonical line, in order."""
@@ -57,7 +93,7 @@ class AuditLog:
             after = page[-1].seq
 
     def verify(self, connection: Connection) -> Head:
-        """Check the whole chain and return its head.
+        """Check the whole chain, continue from its head and return that.
 
         Raises:
             LedgerDamaged: an entry was altered, dropped, reordered or forged.
@@ -66,6 +102,7 @@ class AuditLog:
         entries = (parse_entry(line) for line in self.lines(connection))
         for entry in verify_entries(entries, self.origin, self._key.verify_key):
             head = entry.head
+        self._committed = self._pending = head
         return head
 
 

@@ -66,7 +66,7 @@ def abort(
     """
     plan = round_.plan
     phase = round_.step("give_up")
-    reason = " ".join(reason.split())[:REASON_LENGTH]
+    reason = _one_line(reason)
     with state.store.write() as transaction:
         if answers is not None:
             answers.store_answers(transaction)
@@ -93,10 +93,17 @@ def abort(
 
 def fail_job(state: AggregatorState, job: JobRow, reason: str) -> None:
     """End a job between rounds."""
+    reason = _one_line(reason)
     with state.store.write() as transaction:
         change_job(transaction, job.job, state="failed", reason=reason)
         transaction.record("job_ended", job=job.job, state="failed", reason=reason)
     state.bell.ring()
+
+
+def _one_line(reason: str) -> str:
+    """Words that may quote another party, fit for a log and for any database (PostgreSQL takes no NUL)."""
+    printable = "".join(character if character.isprintable() else " " for character in reason)
+    return " ".join(printable.split())[:REASON_LENGTH]
 
 
 def _after_abort(

@@ -59,8 +59,7 @@ class RoundFlow:
             model=job.model,
             session=os.urandom(SESSION_BYTES),
         )
-        with self._state.store.read() as view:
-            head = self._state.store.log.head(view.connection)
+        head = self._state.store.log.head
         offer = self._state.sign(
             RoundOffer(plan=plan, job=job.envelope, log_head=head), "offer", plan.context
         )

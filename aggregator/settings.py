@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from aggregator.database import checked_url
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.keystore import read_file
@@ -17,6 +18,11 @@ Bytes = Annotated[int, Field(ge=1024)]
 _GIB = 1 << 30
 
 
+def _openable(url: str) -> str:
+    checked_url(url)
+    return url
+
+
 class ServerSettings(Frozen):
     """What both kinds of server are told."""
 
@@ -24,8 +30,8 @@ class ServerSettings(Frozen):
     """Keys, charter, database and parts; relative to this file."""
     listen: Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$")]
     """``host:port``; port 0 takes a free one and prints it."""
-    database_url: str | None = None
-    """SQLAlchemy URL; SQLite in ``state_dir`` if left out."""
+    database_url: Annotated[str, AfterValidator(_openable)] | None = None
+    """SQLAlchemy URL without a password (``aggregator/database.py``); SQLite in ``state_dir`` if left out."""
     charter: Path | None = None
     """A sealed charter to take over at start, if newer than the one held."""
     charter_url: Annotated[str, Field(pattern=r"^https://.+")] | None = None

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, update
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError, OperationalError
 
-from aggregator.audit_log import AuditLog
+from aggregator.audit_log import AuditLog, Overtaken
+from aggregator.database import open_database
 from aggregator.tables import messages, metadata, openings, rounds
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
 from privacy.ids import Context, Digest, JobId, PartyId
 from privacy.wire.envelope import Envelope, MessageKind, parse_envelope
 
+SERIALIZATION_FAILURE: Final = "40001"
+"""PostgreSQL's SQLSTATE for transactions that cannot have followed one another."""
+
 
 class Store:
-    """One database. A state and the log entry that explains it change in one transaction."""
+    """One database of one process. A state and the log entry that explains it change in one transaction."""
 
     def __init__(self, url: str, log: AuditLog) -> None:
-        self._engine = _open(url)
+        """Open it and check its log.
+
+        Raises:
+            ConfigurationError: see ``open_database``. LedgerDamaged: the log does not verify.
+        """
+        self._engine = open_database(url)
         self.log = log
         metadata.create_all(self._engine)
         with self._engine.begin() as connection:
@@ -30,14 +38,25 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
-        """A transaction: everything in it is durable when the block ends, or nothing of it happened."""
+        """A transaction: everything in it is durable when the block ends, or nothing of it happened.
+
+        Raises:
+            Overtaken: another process has written to this database.
+        """
         done = False
         try:
             with self._engine.begin() as connection:
                 yield Writer(connection, self.log)
             done = True
+        except OperationalError as error:
+            # Within one process transactions follow one another, so only another process's can clash.
+            if getattr(error.orig, "sqlstate", None) == SERIALIZATION_FAILURE:
+                raise Overtaken from error
+            raise
         finally:
-            if not done:
+            if done:
+                self.log.committed()
+            else:
                 self.log.rolled_back()
 
     @contextmanager
@@ -146,23 +165,3 @@ class Writer(Reader):
             self.connection.execute(insert(openings).values(ctx=ctx, survivors=survivors))
         except IntegrityError as error:
             raise Conflict(f"opening {ctx[:16]}…: this round has been opened; a second is refused") from error
-
-
-def _open(url: str) -> Engine:
-    engine = create_engine(url)
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _strict_sqlite)
-    return engine
-
-
-def _strict_sqlite(connection: Any, _entry: ConnectionPoolEntry) -> None:
-    cursor = connection.cursor()
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",  # a commit survives power loss, as the once-only rules need
-        "foreign_keys=ON",
-        "busy_timeout=10000",
-        "secure_delete=ON",  # scrubbed seeds are overwritten, not merely unlinked
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()

@@ -47,7 +47,7 @@ def new_app(title: str, store: Store, charter_of: Callable[[], Charter]) -> Fast
     @app.get("/readyz")
     async def readyz() -> JSONResponse:
         with store.read() as view:
-            store.log.head(view.connection)
+            store.log.check_ours(view.connection)
         return JSONResponse({"status": "ready"})
 
     return app

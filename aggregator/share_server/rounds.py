@@ -86,5 +86,9 @@ def seeds_of(view: Reader, ctx: Context) -> dict[SiloId, bytes]:
 
 
 def scrub_seeds(transaction: Writer, ctx: Context) -> None:
-    """Delete a round's seeds; SQLite overwrites them (``secure_delete``)."""
+    """Delete a round's seeds; SQLite overwrites them (``secure_delete``).
+
+    PostgreSQL keeps deleted rows until it vacuums, and in its write-ahead log. Those bytes are still sealed
+    to this server's key, which is in no database (ADR 0013).
+    """
     transaction.connection.execute(delete(seeds).where(seeds.c.ctx == ctx))
