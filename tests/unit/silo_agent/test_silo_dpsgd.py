@@ -54,6 +54,17 @@ def test_adding_one_record_moves_the_clipped_sum_by_at_most_c(terms: ModelTerms,
         assert np.linalg.norm(moved) <= 1.0 + 1e-5
 
 
+@pytest.mark.parametrize("width", [10_000, 1_000_000])
+def test_a_record_of_a_large_model_is_clipped_to_c_too(width: int) -> None:
+    """A float32 sum of squares comes out short there (0.05 % at 10^6), so that the record would exceed C."""
+    terms = model_terms("logistic", width)
+    one = Records(np.full((1, width), 0.6, dtype=np.float32), np.ones(1, dtype=np.float32))
+    start = np.zeros(terms.parameters, dtype=np.float32)
+    dp = _dp(noise_multiplier=1e-12)
+    moved = train_privately(ADAPTERS["logistic"], terms, start, one, ONE_STEP, dp)
+    assert np.linalg.norm(moved.astype(np.float64)) <= 1.0 + 1e-6
+
+
 @pytest.mark.parametrize("terms", [LOGISTIC, MLP], ids=["logistic", "mlp"])
 def test_the_step_is_the_clipped_sum_that_plain_autograd_gives(terms: ModelTerms) -> None:
     records = _records(12, scale=3.0)
