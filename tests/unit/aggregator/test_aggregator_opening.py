@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from aggregator import opening as opening_module
 from aggregator.opening import SumImplausible, open_sum
 from aggregator.received import open_of_servers, open_offer
 from policies.gates import ClearedCohort, admit_plan, clear_cohort
@@ -117,6 +118,16 @@ def test_parts_change_nothing_even_if_the_weight_lies_alone_in_the_last_one(
     assert model.shape == (parameters,)
     assert np.allclose(model, 0.5, atol=2.0**-20)
     assert [len(part) for part in opening.written] == [1 << 20, 1 << 20, 0]
+
+
+def test_a_part_decoded_in_slices_gives_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updates = _updates(4, 50)
+    for slice_length in (1, 16, 50):
+        monkeypatch.setattr(opening_module, "_STEP_ELEMENTS", slice_length)
+        model = Opening(tmp_path, updates).open()
+        assert np.allclose(model, np.mean(updates, axis=0), atol=2.0**-20)
 
 
 def test_masks_of_another_model_give_noise_and_no_model(tmp_path: Path) -> None:
