@@ -18,7 +18,20 @@ from privacy.identity import SigningKey, verify_signature
 from privacy.ids import Digest, HexDigest, PartyId, PartyName
 
 MessageKind = Literal[
-    "charter", "job", "offer", "manifest", "accepted", "survivors", "opening", "result", "refusal"
+    "charter",
+    "job",
+    "offer",
+    "manifest",
+    "accepted",
+    "survivors",
+    "opening",
+    "result",
+    "refusal",
+    "pairwise_keys",
+    "pairwise_shares",
+    "pairwise_masked",
+    "pairwise_consistency",
+    "pairwise_unmask",
 ]
 BROADCAST = PartyId("all")
 MAX_ENVELOPE_BYTES = 24 << 20
@@ -33,7 +46,8 @@ class Envelope(Frozen):
     context: HexDigest
     sender: PartyName
     recipient: PartyName
-    body: Annotated[str, Field(max_length=16 << 20)]
+    body: Annotated[str, Field(max_length=16 << 20)] = Field(repr=False)
+    """Not printed: some bodies carry shares."""
     signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 
     @property
@@ -138,6 +152,9 @@ def open_envelope(
         message = model.model_validate(parse_canonical(body, max_bytes))
     except ValidationError as error:
         raise MalformedMessage(f"{kind}: {_first_fault(error)}") from error
+    # (6)
+    if canonical_bytes(message) != body:
+        raise MalformedMessage(f"{kind}: expected each value in its one spelling, with no field left out")
     return Verified(message, envelope.sender, envelope.context, envelope)
 
 

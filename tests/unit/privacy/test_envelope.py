@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import RootModel
 
 from privacy.canonical import canonical_bytes
 from privacy.errors import MalformedMessage, NotAllowed, SignatureRejected
 from privacy.identity import SigningKey
 from privacy.ids import Digest, PartyId
+from privacy.plan import TrainingTerms
 from privacy.wire.envelope import Envelope, Verified, open_envelope, parse_envelope, sign_message
-from privacy.wire.messages import MAX_BYTES, Refusal
+from privacy.wire.messages import MAX_BYTES, Refusal, ShareManifest
 
 KEY = SigningKey.generate()
 CTX = Digest("aa" * 32)
@@ -91,3 +93,51 @@ def test_an_unknown_field_in_a_body_is_refused_without_echoing_what_came() -> No
     with pytest.raises(MalformedMessage, match="secret: Extra inputs are not permitted") as caught:
         opened(sign_message(extended, "refusal", CTX, SILO, KEY))
     assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "spelling"),
+    [("vector_length", "17"), ("ledger_head", {"seq": "0", "hash": "00" * 32})],
+)
+def test_a_second_spelling_of_the_same_value_is_refused(field: str, spelling: object) -> None:
+    """Else a silo's manifest passes the servers and fails the auditor's stricter reader: no pack verifies."""
+    manifest: dict[str, object] = {
+        "silo": "cleveland",
+        "model": "ab" * 32,
+        "vector_length": 17,
+        "parts": ["cd" * 32],
+        "seeds": {"server-1": "ef" * 32},
+        "ledger_head": {"seq": 0, "hash": "00" * 32},
+    }
+    with pytest.raises(MalformedMessage, match="one spelling"):
+        open_envelope(
+            _sign_raw({**manifest, field: spelling}),
+            ShareManifest,
+            kind="manifest",
+            context=CTX,
+            verify_key_of=key_of,
+            max_bytes=MAX_BYTES["manifest"],
+        )
+
+
+def test_a_field_left_to_its_default_is_refused() -> None:
+    """A body without it has another digest for whoever reads it as it stands."""
+    terms = {"local_steps": 1, "learning_rate": "0.5", "server_learning_rate": "1.0"}
+    with pytest.raises(MalformedMessage, match="one spelling"):
+        open_envelope(
+            _sign_raw(terms),
+            TrainingTerms,
+            kind="manifest",
+            context=CTX,
+            verify_key_of=key_of,
+            max_bytes=MAX_BYTES["manifest"],
+        )
+
+
+def _sign_raw(document: dict[str, object]) -> Envelope:
+    """What a peer can sign with code of its own."""
+
+    class Raw(RootModel[dict[str, object]]):
+        """Any JSON object."""
+
+    return sign_message(Raw(document), "manifest", CTX, SILO, KEY)
