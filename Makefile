@@ -17,7 +17,7 @@ setup: $(STAMP)
 # torch comes first, alone and pinned: resolved by pip as a dependency it would bring a CUDA build of several GB.
 $(STAMP): constraints.txt pyproject.toml auditor/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-		{ echo "sealsum needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+		{ echo "sealsum needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not there). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 		{ echo "this Python has no venv module; on Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
