@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from aggregator.audit_log import AuditLog
 from aggregator.blobs import Directory
 from aggregator.held_charter import HeldCharter, hold_charter
+from aggregator.job_rows import keep_charter
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
 from aggregator.presence import Bell, Presence
 from aggregator.round_flow import RoundFlow
@@ -54,6 +55,8 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
     """
     identity, held = _enrolled(settings, "aggregator")
     store = _store(settings, identity)
+    with store.write() as transaction:
+        keep_charter(transaction, held.charter.digest, held.envelope)
     bell = Bell()
     state = AggregatorState(
         identity=identity,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from aggregator.job_rows import job_row, rounds_of
+from aggregator.job_rows import charter_envelope, job_row, rounds_of
 from aggregator.state import AggregatorState
 from aggregator.store import Reader
 from privacy.canonical import canonical_bytes
@@ -27,11 +27,15 @@ def job_evidence(state: AggregatorState, job: JobId) -> Iterator[bytes]:
     with state.store.read() as view:
         row = job_row(view, job)
         contexts = [Context(Digest(stored.ctx)) for stored in rounds_of(view, job)]
-    return _pieces(state, row.envelope, contexts)
+        # Not the one in force now: the job was signed under its own.
+        charter = charter_envelope(view, row.spec.charter) or state.held.envelope
+    return _pieces(state, charter, row.envelope, contexts)
 
 
-def _pieces(state: AggregatorState, job: Envelope, contexts: list[Context]) -> Iterator[bytes]:
-    yield b'{"charter":' + canonical_bytes(state.held.envelope)
+def _pieces(
+    state: AggregatorState, charter: Envelope, job: Envelope, contexts: list[Context]
+) -> Iterator[bytes]:
+    yield b'{"charter":' + canonical_bytes(charter)
     yield b',"job":' + canonical_bytes(job) + b',"rounds":['
     written = 0
     for ctx in contexts:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sqlalchemy import Row, func, insert, select, update
 
 from aggregator.store import Reader, Writer
-from aggregator.tables import jobs, models, rounds
+from aggregator.tables import charters, jobs, models, rounds
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
 from privacy.ids import Context, Digest, JobId, PartyId
@@ -111,6 +111,20 @@ def is_final_model(view: Reader, digest: Digest) -> bool:
     """Whether a finished job ended with this model."""
     query = select(jobs.c.job).where(jobs.c.model == digest, jobs.c.state == "finished").limit(1)
     return view.connection.execute(query).scalar_one_or_none() is not None
+
+
+def keep_charter(transaction: Writer, charter: Digest, envelope: Envelope) -> None:
+    """Remember a charter for good: jobs accepted under it are proved by it when a later one is in force."""
+    if charter_envelope(transaction, charter) is None:
+        row = {"digest": charter, "envelope": canonical_bytes(envelope)}
+        transaction.connection.execute(insert(charters).values(row))
+
+
+def charter_envelope(view: Reader, charter: Digest) -> Envelope | None:
+    """A charter under which this server has run, as its officer signed it."""
+    query = select(charters.c.envelope).where(charters.c.digest == charter)
+    raw = view.connection.execute(query).scalar_one_or_none()
+    return None if raw is None else parse_envelope(raw)
 
 
 def rounds_of(view: Reader, job: JobId) -> list[Row[Any]]:

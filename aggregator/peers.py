@@ -16,7 +16,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, MalformedMessage, PeerFault
-from privacy.ids import Context, ServerId
+from privacy.ids import Context, ServerId, SiloId
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope
 from privacy.wire.messages import PART_BYTES
 
@@ -56,6 +56,9 @@ class ShareServers(Protocol):
 
     async def release(self, server: ServerId, ctx: Context, survivors: Sequence[Envelope]) -> Envelope:
         """``POST …/release``: the opening share."""
+
+    async def manifest(self, server: ServerId, ctx: Context, silo: SiloId) -> Envelope:
+        """``GET …/manifests/{silo}``: as that server accepted it."""
 
     async def opening_part(self, server: ServerId, ctx: Context, index: int) -> bytes:
         """``GET …/opening/{index}``."""
@@ -102,6 +105,10 @@ class HttpShareServers:
         return parse_envelope(
             await self._ask(server, "POST", f"/v1/rounds/{ctx}/release", _listed(survivors))
         )
+
+    async def manifest(self, server: ServerId, ctx: Context, silo: SiloId) -> Envelope:
+        """``GET …/manifests/{silo}``: as that server accepted it."""
+        return parse_envelope(await self._ask(server, "GET", f"/v1/rounds/{ctx}/manifests/{silo}"))
 
     async def opening_part(self, server: ServerId, ctx: Context, index: int) -> bytes:
         """``GET …/opening/{index}``."""

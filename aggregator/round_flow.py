@@ -17,17 +17,17 @@ from aggregator.job_rows import JobRow, change_job
 from aggregator.opening import SumImplausible, open_sum
 from aggregator.peers import ServerRefused, ShareServers
 from aggregator.planning import SESSION_BYTES, plan_round
-from aggregator.received import open_of_servers, open_offer
+from aggregator.received import open_from, open_of_servers, open_offer
 from aggregator.round import Event, Round
-from aggregator.state import AggregatorState, OpenRound
+from aggregator.state import AggregatorState, Noted, OpenRound
 from policies.findings import PolicyRefusal
-from policies.gates import AdmittedPlan, ClearedCohort, admit_plan, clear_cohort
+from policies.gates import AdmittedPlan, ClearedCohort, admit_plan, admit_update, clear_cohort
 from privacy.errors import PeerFault, Unprocessable
 from privacy.ids import Context, ServerId, SiloId
 from privacy.plan import RoundPlan
 from privacy.update import digest_under
 from privacy.wire.envelope import Envelope, Verified
-from privacy.wire.messages import AcceptedSet, OpeningShare, RoundOffer, SurvivorSet
+from privacy.wire.messages import AcceptedSet, OpeningShare, RoundOffer, ShareManifest, SurvivorSet
 
 R = TypeVar("R")
 STOPPING = "the aggregator is shutting down"
@@ -188,12 +188,36 @@ class RoundFlow:
         cleared = clear_cohort(
             current.admitted, survivors, charter, self._state.held.policy, opened_before=opened
         )
+        await self._complete_manifests(current, survivors[0].message)
         self._keep(current, "clear", [*sets, *signed], "cohort_cleared", cleared)
         answers = await self._from_servers(plan, lambda server: self._servers.release(server, ctx, signed))
         shares = open_of_servers(charter, plan, answers, OpeningShare, "opening")
         # On disk before anything is opened: whatever happens from here on, no second opening.
         self._keep(current, "record", answers, "sum_opened", cleared)
         return cleared, shares
+
+    async def _complete_manifests(self, current: OpenRound, agreed: SurvivorSet) -> None:
+        """Hold each survivor's manifest as the servers accepted it, before its share can be in a sum.
+
+        A silo answers the servers first and us last. One that crashed in between, or showed us another
+        manifest, would otherwise leave evidence that never verifies.
+
+        Raises:
+            Unprocessable, NotAllowed, SignatureRejected, MalformedMessage, PolicyRefusal: the server
+                shows another one, or one that does not hold.
+        """
+        plan, charter = current.round.plan, self._state.held.charter
+        first = plan.servers[0].server
+        for silo, digest in zip(agreed.survivors, agreed.manifests, strict=True):
+            noted = current.noted.get(("manifest", silo))
+            if noted is not None and noted.envelope.body_digest == digest:
+                continue
+            envelope = await self._servers.manifest(first, plan.context, silo)
+            manifest = open_from(charter, [silo], envelope, ShareManifest, "manifest", plan.context)
+            if envelope.body_digest != digest:
+                raise Unprocessable(f"manifest of {silo}: {first} shows another one than it accepted")
+            admit_update(current.admitted, manifest)
+            current.noted["manifest", silo] = Noted(silo, envelope, {"manifest": digest})
 
     def _keep(
         self,

@@ -24,7 +24,7 @@ from aggregator.received import open_from, open_job
 from aggregator.round import Answer
 from aggregator.state import AggregatorState, Noted, OpenRound
 from policies.findings import PolicyRefusal
-from policies.gates import admit_update
+from policies.gates import admit_update, check_reader
 from privacy.errors import Conflict, NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
 from privacy.ids import Context, Digest, JobId, PartyId, SiloId
 from privacy.plan import JobSpec
@@ -70,22 +70,18 @@ class Submissions:
     def model_path(self, reader: Member, digest: Digest) -> Path:
         """The file of a model that this member may read.
 
-        Silos train on it, so they read each. Who else reads what came out of rounds, and when, is the
-        threat model's ``release.model``.
+        A job's intermediate models stay with the silos where the threat model releases at the job's end.
 
         Raises:
-            NotFound: there is none. NotAllowed: not for this reader, or not yet.
+            NotFound: there is none. PolicyRefusal: not for this reader, or not yet.
         """
-        release = self._state.held.policy.model.spec.release.model
+        held = self._state.held
         with self._state.store.read() as view:
             row = model_row(view, digest)
             if row is None:
                 raise NotFound(f"model {digest[:16]}…: there is none here")
-            if row.published and reader.role != "silo":
-                if release.to != "researchers":
-                    raise NotAllowed("model: the threat model releases it to silos only (release.model.to)")
-                if release.when == "job_end" and not is_final_model(view, digest):
-                    raise NotAllowed("model: the threat model releases it at the job's end only")
+            if row.published:
+                check_reader(held.policy, held.charter, reader, job_ended=is_final_model(view, digest))
         return self._state.models.path(digest)
 
     async def submit_job(self, researcher: PartyId, envelope: Envelope) -> tuple[JobId, bool]:

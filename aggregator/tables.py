@@ -60,6 +60,14 @@ jobs: Final = Table(
 )
 """``aborts`` counts rounds aborted in a row; ``model`` is the latest published one."""
 
+charters: Final = Table(
+    "charters",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("envelope", LargeBinary, nullable=False),
+)
+"""Each charter under which this server has run: a job's evidence rests on the one it was accepted under."""
+
 rounds: Final = Table(
     "rounds",
     metadata,

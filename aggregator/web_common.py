@@ -11,12 +11,13 @@ from starlette.responses import JSONResponse, StreamingResponse
 from aggregator.store import Store
 from aggregator.web_errors import OnRefused, Refused, install_problems
 from aggregator.web_identity import IdentityWall
-from privacy.ids import HEX32_PATTERN, NAME_PATTERN, Context, Digest, JobId
+from privacy.ids import HEX32_PATTERN, NAME_PATTERN, Context, Digest, JobId, PartyId
 from privacy.roster import Charter
 
 ContextPath = Annotated[Context, Path(pattern=HEX32_PATTERN)]
 DigestPath = Annotated[Digest, Path(pattern=HEX32_PATTERN)]
 JobPath = Annotated[JobId, Path(pattern=NAME_PATTERN)]
+PartyPath = Annotated[PartyId, Path(pattern=NAME_PATTERN)]
 IndexPath = Annotated[int, Path(ge=0, lt=100_000)]
 
 LOGGED_KINDS: Final = frozenset(

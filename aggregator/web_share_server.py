@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from aggregator.share_server.service import ShareServer
 from aggregator.store import Store
 from aggregator.web_body import body_stream, content_digest, envelope_response, read_body, read_envelope
-from aggregator.web_common import ContextPath, IndexPath, log_response, new_app
+from aggregator.web_common import ContextPath, IndexPath, PartyPath, log_response, new_app
 from aggregator.web_identity import caller
 from privacy.canonical import Frozen, parse_canonical
 from privacy.errors import MalformedMessage
@@ -57,6 +57,10 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
         sealed = None if submission.sealed_seed is None else _base64(submission.sealed_seed)
         new = await server.intake.accept(ctx, SiloId(silo.id), submission.manifest, sealed)
         return Response(status_code=201 if new else 200)
+
+    @app.get("/v1/rounds/{ctx}/manifests/{silo}")
+    async def get_manifest(ctx: ContextPath, silo: PartyPath, _: FromAggregator) -> Response:
+        return envelope_response(server.intake.manifest_of(ctx, SiloId(silo)))
 
     @app.post("/v1/rounds/{ctx}/close")
     async def close(ctx: ContextPath, _: FromAggregator) -> Response:

@@ -195,10 +195,10 @@ def reader_findings(
     if release.when == "job_end" and not job_ended:
         yield Finding(
             "model_not_yet",
-            "models are released when their job has ended",
+            "only the last model of a job is released, when the job has ended",
             "a job that has ended (release.model.when: job_end)",
-            "a running job",
-            "wait for the end of the job",
+            "a running job, or an earlier one of its models",
+            "wait for the end of the job, and ask for its last model",
         )
 
 

@@ -15,7 +15,7 @@ from aggregator.store import Store
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedPlan, AdmittedUpdate, admit_update
 from privacy.canonical import canonical_bytes, sha256_hex
-from privacy.errors import NotAllowed, OutOfOrder, Unprocessable
+from privacy.errors import NotAllowed, NotFound, OutOfOrder, Unprocessable
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.keystore import Identity
 from privacy.plan import RoundPlan
@@ -118,6 +118,19 @@ class ShareIntake:
                     add_seed(transaction, ctx, silo, sealed)
                 transaction.record("update_accepted", context=ctx, silo=silo, manifest=update.manifest_digest)
             return True
+
+    def manifest_of(self, ctx: Context, silo: SiloId) -> Envelope:
+        """The manifest that was accepted of a silo: the aggregator's evidence needs each survivor's.
+
+        Raises:
+            NotFound: no such round, or nothing was accepted of this silo.
+        """
+        with self._store.read() as view:
+            view.phase(ctx)
+            manifest = view.message(ctx, "manifest", silo)
+        if manifest is None:
+            raise NotFound(f"manifest of {silo}: none was accepted in round {ctx[:16]}…")
+        return manifest
 
     def _judge(self, admitted: AdmittedPlan, manifest: Verified[ShareManifest]) -> AdmittedUpdate:
         try:

@@ -275,7 +275,7 @@ async def test_a_running_jobs_model_is_kept_from_the_researcher_until_the_end(tm
         earlier = RoundResult.model_validate_json(first.body).model_out
         async with client_of(aggregator.app, world.federation.certificate_der("researcher")) as client:
             refused = await client.get(f"/v1/models/{earlier}")
-            assert (refused.status_code, "at the job's end only" in refused.text) == (403, True)
+            assert (refused.status_code, "model_not_yet" in refused.text) == (422, True)
             assert (await client.get(f"/v1/models/{view['model']}")).status_code == 200
         async with client_of(aggregator.app, world.federation.certificate_der("silo-1")) as silo:
             assert (await silo.get(f"/v1/models/{earlier}")).status_code == 200
