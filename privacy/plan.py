@@ -18,6 +18,8 @@ from privacy.schema import DataSchema
 
 PROTOCOL: Literal["sealsum/1"] = "sealsum/1"
 PositiveReal = Annotated[Real, Field(gt=0)]
+StepSize = Annotated[Real, Field(gt=0, le=1e6)]
+"""Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
 Fraction = Annotated[Real, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
@@ -81,8 +83,8 @@ class TrainingTerms(Frozen):
 
     algorithm: Literal["fedavg"] = "fedavg"
     local_steps: Count
-    learning_rate: PositiveReal
-    server_learning_rate: PositiveReal
+    learning_rate: StepSize
+    server_learning_rate: StepSize
     weights: Literal["uniform", "examples"] = "uniform"
     """``uniform`` reveals nothing; ``examples`` opens the total record count, so a DP job refuses it."""
     weight_cap: Count = 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.data.records import Records
 from silo_agent.dpsgd import train_plainly, train_privately
+from silo_agent.ledger.books import ledger_unit
 from silo_agent.ledger.ledger import Reserved
 from silo_agent.ledger.spending import Reserve
 from silo_agent.models.adapters import ModelAdapter
@@ -51,6 +53,11 @@ class Site:
     def min_records(self) -> int:
         """The stricter of both threat models' minimum."""
         return max(policy.model.spec.limits.min_records for policy in self.policies)
+
+    @property
+    def unit(self) -> Literal["patient", "record"]:
+        """What the silo's ledgers count."""
+        return ledger_unit(self.policies[-1])
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ def clear_offer(
 
     (1) the plan passes the federation's and the silo's own threat model; (2) this silo is invited, under
     its own key; (3) the round exceeds the last one of this job, also across restarts; (4) the dataset is
-    registered, for this purpose, with this privacy unit.
+    registered, for this purpose and schema, with this privacy unit.
 
     Raises:
         PolicyRefusal: (1), (2), (4). OutOfOrder: (3).
@@ -160,6 +167,22 @@ def _dataset_for(site: Site, job: JobSpec) -> DatasetSettings:
             dataset.patient_id,
             job.data.patient_id,
             "name the column that tells the silo's patients apart",
+        )
+    if dataset.schemas and job.data.digest not in dataset.schemas:
+        raise _refusal(
+            "dataset.schema",
+            "The dataset is not registered for this data schema.",
+            " or ".join(dataset.schemas),
+            job.data.digest,
+            "use a registered schema, or have the data's owner read this one and register its digest",
+        )
+    if job.dp is not None and job.dp.unit != site.unit:
+        raise _refusal(
+            "dataset.unit",
+            "The silo's ledger counts another privacy unit than the job protects.",
+            f"dp.unit {site.unit}",
+            job.dp.unit,
+            "sign the job with the silo's unit",
         )
     if job.dp is None and dataset.budget is not None:
         raise _refusal(

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from privacy.canonical import Frozen, Real
 from privacy.errors import ConfigurationError
-from privacy.ids import Name
+from privacy.ids import HexDigest, Name
 from silo_agent.ledger.spending import EpsilonCaps
 
 _MAX_SETTINGS_BYTES = 1 << 20
@@ -44,6 +44,12 @@ class DatasetSettings(Frozen):
     """The column that tells patients apart; a job that names another would protect another unit: refused."""
     purpose: Annotated[tuple[Sentence, ...], Field(min_length=1)]
     """Purposes, word for word, that a job may state; purpose limitation (GDPR Art. 5(1)(b))."""
+    schemas: tuple[HexDigest, ...] = ()
+    """Digests of the data schemas that jobs may use, once their owner has read them; none listed: any.
+
+    A cell that a schema does not know ends the silo's part in the round, which others see and no ε counts:
+    a researcher who may choose the schema can ask one question a job about the cells of a column.
+    """
     legal_basis: Annotated[str, Field(max_length=500)] = ""
     """For the records; logged with each round."""
     budget: Budget | None = None
@@ -92,7 +98,9 @@ def read_settings(path: Path) -> SiloSettings:
         settings = SiloSettings.model_validate(document)
     except ValidationError as error:
         raise ConfigurationError(f"{path}:\n" + "\n".join(_faults(error))) from error
-    return _with_absolute_paths(settings, path.resolve().parent)
+    settings = _with_absolute_paths(settings, path.resolve().parent)
+    _refuse_one_file_twice(settings)
+    return settings
 
 
 class _SettingsLoader(yaml.SafeLoader):
@@ -113,6 +121,28 @@ def _faults(error: ValidationError) -> list[str]:
         got = "nothing" if fault["type"] == "missing" else repr(fault["input"])[:100]
         lines.append(f"  {field}: {fault['msg']}; got {got}")
     return lines
+
+
+def _refuse_one_file_twice(settings: SiloSettings) -> None:
+    """Two names for one file are two budgets for the same patients. Copies of a file cannot be told here.
+
+    Raises:
+        ConfigurationError: two datasets lie in one file, be it by a link.
+    """
+    name_of: dict[object, str] = {}
+    for name, dataset in settings.datasets.items():
+        place = dataset.path.resolve()
+        try:
+            state = place.stat()
+            file: object = (state.st_dev, state.st_ino)
+        except OSError:
+            file = place
+        other = name_of.setdefault(file, name)
+        if other != name:
+            raise ConfigurationError(
+                f"datasets: {other} and {name} are one file, {place}; each name would have its own budget "
+                "for the same patients: register it once, with all its purposes"
+            )
 
 
 def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:

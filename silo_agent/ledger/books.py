@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from policies.loader import LoadedPolicy
+from privacy.errors import ConfigurationError
 from privacy.ids import Context, Digest, SiloId
 from privacy.keystore import Identity
 from silo_agent.ledger.ledger import Ledger, ledger_origin
@@ -26,11 +28,17 @@ def opening_for(dataset: str, settings: SiloSettings, policy: LoadedPolicy) -> O
     caps = EpsilonCaps(round=limits.epsilon.round, job=limits.epsilon.job, lifetime=limits.epsilon.lifetime)
     return Opening(
         dataset=dataset,
-        unit="patient" if spec.require.dp is None else spec.require.dp.unit,
+        unit=ledger_unit(policy),
         patient_id=terms.patient_id,
         epsilon=caps if terms.budget is None else terms.budget.epsilon,
         delta_max=limits.delta_max if terms.budget is None else terms.budget.delta_max,
     )
+
+
+def ledger_unit(own_policy: LoadedPolicy) -> Literal["patient", "record"]:
+    """Whose privacy this silo's ledgers count: patients', unless its own threat model says records."""
+    dp = own_policy.model.spec.require.dp
+    return "patient" if dp is None else dp.unit
 
 
 class Books:
@@ -42,8 +50,10 @@ class Books:
         """Open them all.
 
         Raises:
-            LedgerDamaged, ConfigurationError, Conflict: as ``Ledger``.
+            LedgerDamaged, Conflict: as ``Ledger``.
+            ConfigurationError: as ``Ledger``; or a ledger is there whose dataset is in no settings.
         """
+        _refuse_orphans(settings)
         self._ledgers: dict[str, Ledger] = {}
         silo = SiloId(identity.pin.party)
         try:
@@ -80,3 +90,14 @@ class Books:
         """Release every ledger."""
         for ledger in self._ledgers.values():
             ledger.close()
+
+
+def _refuse_orphans(settings: SiloSettings) -> None:
+    """A dataset under a new name would begin with nothing spent, for patients who have paid before."""
+    for path in sorted((settings.state_dir / "ledger").glob("*.jsonl")):
+        if path.stem not in settings.datasets:
+            raise ConfigurationError(
+                f"{path}: silo.yaml has no dataset {path.stem!r}; if it was renamed, give it its old "
+                "name back, so that what was spent stays counted; if its patients are in no other dataset, "
+                "move the file away"
+            )

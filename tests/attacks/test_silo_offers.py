@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from policies.findings import PolicyRefusal
 from policies.loader import load_threat_model
+from policies.profiles import profile_text
 from privacy.dp.events import round_event
 from privacy.errors import (
     MalformedMessage,
@@ -20,8 +23,8 @@ from privacy.errors import (
     SignatureRejected,
     Unprocessable,
 )
-from privacy.ids import PartyId, SiloId
-from privacy.plan import DpTerms, JobSpec, RoundPlan
+from privacy.ids import Digest, PartyId, SiloId
+from privacy.plan import DpTerms, JobSpec, RoundPlan, TrainingTerms
 from privacy.wire.envelope import Envelope
 from silo_agent.data.records import Records
 from silo_agent.ledger.ledger import Reserved
@@ -202,3 +205,34 @@ def test_a_plan_with_dp_never_tells_the_number_of_records() -> None:
     for count in (50, 51, 5000):
         records = Records(np.zeros((count, 2), dtype=np.float32), np.zeros(count, dtype=np.float32))
         assert weight_of(invitation, records) == 1.0
+
+
+def test_a_schema_that_the_datas_owner_has_not_read_is_refused() -> None:
+    reviewed = DATASET.model_copy(update={"schemas": (JOB.data.digest,)})
+    assert _clear(_offer(), _site(datasets={"cardio": reviewed})).job == JOB
+    other = DATASET.model_copy(update={"schemas": (Digest("0" * 64),)})
+    with pytest.raises(PolicyRefusal, match=r"dataset\.schema"):
+        _clear(_offer(), _site(datasets={"cardio": other}))
+
+
+def test_a_job_that_protects_records_is_not_charged_to_a_ledger_that_counts_patients() -> None:
+    """Else a threat model without DP admits a job that protects a patient less than its ε says."""
+    text = re.sub(r"    dp:\n( {6}.*\n)+", "    dp: none\n", profile_text("single-operator-research"))
+    federation = Federation(policy_text=text)
+    assert JOB.dp is not None
+    job = federation.job_spec(dp=JOB.dp.model_copy(update={"unit": "record"}))
+    offer = federation.offer(federation.plan(job), federation.sign_job(job))
+    policy = load_threat_model(text)
+    site = _site(
+        charter=federation.charter, verify_key=federation.key("silo-1").verify_key, policies=(policy, policy)
+    )
+    with pytest.raises(PolicyRefusal, match=r"dataset\.unit"):
+        _clear(offer, site)
+
+
+@pytest.mark.parametrize("field", ["learning_rate", "server_learning_rate"])
+def test_a_step_size_that_float32_cannot_hold_is_not_a_job(field: str) -> None:
+    """torch would raise in the middle of training, and end the agent of every silo."""
+    terms = {"local_steps": 1, "learning_rate": 0.1, "server_learning_rate": 1.0, field: 1e39}
+    with pytest.raises(ValidationError, match="less than or equal to"):
+        TrainingTerms.model_validate(terms)

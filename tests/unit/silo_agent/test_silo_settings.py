@@ -163,3 +163,28 @@ def test_a_ledger_is_printed_only_if_it_verifies(tmp_path: Path) -> None:
 def test_looking_at_a_budget_loads_no_learning_framework() -> None:
     code = "import sys, silo_agent.cli; sys.exit('torch' in sys.modules or 'httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("link", ["same", "symlink", "hardlink"])
+def test_one_file_under_two_names_would_have_two_budgets_and_is_refused(tmp_path: Path, link: str) -> None:
+    (tmp_path / "cardio.csv").write_text("a\n")
+    other = tmp_path / ("cardio.csv" if link == "same" else "other.csv")
+    if link == "symlink":
+        other.symlink_to(tmp_path / "cardio.csv")
+    if link == "hardlink":
+        other.hardlink_to(tmp_path / "cardio.csv")
+    datasets = {
+        "cardio": {"path": "cardio.csv", "purpose": "research"},
+        "heart": {"path": other.name, "purpose": "care"},
+    }
+    with pytest.raises(ConfigurationError, match="cardio and heart are one file"):
+        read_settings(_write(tmp_path, {**GOOD, "datasets": datasets}))
+
+
+def test_a_renamed_dataset_does_not_begin_with_nothing_spent(tmp_path: Path) -> None:
+    identity = Federation().identity("silo-1", tmp_path / "state")
+    settings = read_settings(_write(tmp_path, GOOD))
+    Books(identity, settings, load_own_policy(settings), datetime.now(UTC)).close()
+    renamed = read_settings(_write(tmp_path, {**GOOD, "datasets": {"cardio-2": GOOD["datasets"]["cardio"]}}))
+    with pytest.raises(ConfigurationError, match="no dataset 'cardio'; if it was renamed"):
+        Books(identity, renamed, load_own_policy(renamed), datetime.now(UTC))
