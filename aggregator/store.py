@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from aggregator.audit_log import AuditLog, Overtaken
-from aggregator.database import open_database
+from aggregator.database import create_tables, open_database
 from aggregator.tables import messages, metadata, openings, rounds
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
@@ -32,7 +32,7 @@ class Store:
         """
         self._engine = open_database(url)
         self.log = log
-        metadata.create_all(self._engine)
+        create_tables(self._engine, metadata)
         with self._engine.begin() as connection:
             log.verify(connection)
 
