@@ -127,12 +127,16 @@ class Records:
         ctx = plan.context
         offer = federation.offer(plan, self.job_envelope, log_head=log.head)
         log.add("round_offered", context=ctx, job=plan.job, round=number, cohort=list(plan.silos))
+        for slot in plan.servers:
+            self.logs[slot.server].add("round_admitted", context=ctx, job=plan.job, round=number)
         manifests: dict[str, Envelope] = {}
         for silo in plan.silos:
             if silo in absent or silo in refusing:
                 continue
             self.reserve(plan, silo, **reserving.get(silo, {}))
             manifests[silo] = federation.share(plan, silo, ledger_head=self.ledgers[silo].head).envelope
+            for slot in plan.servers:
+                self.logs[slot.server].add("update_accepted", context=ctx, silo=silo)
             if plan.dp is not None:
                 self.ledgers[silo].add("settle", context=ctx, steps=plan.training.local_steps)
         digests = {silo: envelope.body_digest for silo, envelope in manifests.items()}

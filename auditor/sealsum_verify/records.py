@@ -10,6 +10,8 @@ from sealsum_verify.messages import Chain, Json, Roster, read_chain
 from sealsum_verify.rounds import Job, Round
 from sealsum_verify.shapes import check_shape
 
+Logs = Mapping[str, Chain]
+
 
 @dataclass(frozen=True)
 class Spending:
@@ -21,13 +23,14 @@ class Spending:
     delta_cap: str
 
 
-def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Sequence[Round]) -> Chain:
-    """(10) Servers' logs are whole and agree with the rounds; returns the aggregator's:
+def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Sequence[Round]) -> Logs:
+    """(10) Servers' logs are whole and agree with the rounds; returns them, the aggregator's first:
 
     (a) each server has one, which verifies from its first entry with its key; (b) the head that an offer
     names lies in the aggregator's log, before the one entry that records this offer; (c) every round
-    offered for this job is in the pack; (d) each sum was opened, and each share released, once or never,
-    as the result says; (e) the log names each published model, and the job's end if it ended.
+    offered for this job, and every one that a share server admitted for it, is in the pack; (d) each sum
+    was opened, and each share released, once or never, as the result says; (e) the log names each published
+    model, and the job's end if it ended.
     """
     # (a)
     parties = roster.of_role("aggregator") + roster.of_role("share_server")
@@ -59,26 +62,30 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
         demand(published == expected, log.file, f"it has another model of {entry}")
     # (c)
     known = {one.offer.context for one in rounds}
-    for offered_entry in log.find("round_offered", "job", job.terms["job"]):
-        seq, listed = offered_entry["seq"], offered_entry["body"].get("context") in known
-        demand(listed, f"{log.file} entry {seq}", "it offers a round that the pack lacks")
+    for chain in chains.values():
+        kind, says = ("round_offered", "offers") if chain is log else ("round_admitted", "admits")
+        for begun in chain.find(kind, "job", job.terms["job"]):
+            listed = begun["body"].get("context") in known
+            demand(listed, f"{chain.file} entry {begun['seq']}", f"it {says} a round that the pack lacks")
     # (e)
     ended = len(log.find("job_ended", "job", job.terms["job"]))
     expected_ends = sum(one.result["job_state"] != "running" for one in rounds)
     demand(ended >= expected_ends, log.file, "the job has ended, and the log does not say so")
-    return log
+    return chains
 
 
 def check_ledgers(
-    files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Sequence[Round], log: Chain
+    files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Sequence[Round], logs: Logs
 ) -> dict[str, Spending]:
     """(11) Silos' ledgers are whole and charged each round before it ran; returns each silo's cost:
 
     (a) each verifies from its first entry with the silo's key; (b) it opens with the job's dataset and
     privacy unit; (c) no context is reserved twice; (d) each reservation for this job is for a round of
     the pack, at its terms, and saw the aggregator's log as it is; (e) each manifest's ledger head lies in
-    the ledger, at or after the reservation of that round.
+    the ledger, at or after the reservation of that round; (f) whoever's update a server accepted, summed
+    or not, has reserved that round.
     """
+    log = next(iter(logs.values()))
     spending: dict[str, Spending] = {}
     ledgers: dict[str, tuple[Chain, Mapping[str, int]]] = {}
     known = {one.offer.context: one for one in rounds}
@@ -100,6 +107,11 @@ def check_ledgers(
             demand(ledger.holds(head), file, f"it lacks {named}")
             charged = places.get(one.offer.context, head["seq"] + 1) <= head["seq"]
             demand(charged, file, f"{one.offer.entry} was not reserved before the silo took part")
+    # (f)
+    taken = [e["body"] for chain in logs.values() for e in chain.entries if e["kind"] == "update_accepted"]
+    for silo, context in ((body.get("silo"), body.get("context")) for body in taken if job.terms["dp"]):
+        paid = context not in known or (silo in ledgers and context in ledgers[silo][1])
+        demand(paid, f"dp/ledger/{silo}.jsonl", "a server accepted its update, and it reserved nothing")
     return spending
 
 

@@ -97,8 +97,8 @@ def _run(report: Report, raw: bytes) -> None:
     offers = report.check(read_offers, files, roster, job)  # 7
     rounds = report.check(lambda: [read_round(offer, roster) for offer in offers])  # 8
     model = report.check(check_model_chain, rounds, job)  # 9
-    log = report.check(check_logs, files, roster, job, rounds)  # 10
-    spending = report.check(check_ledgers, files, roster, job, rounds, log)  # 11
+    logs = report.check(check_logs, files, roster, job, rounds)  # 10
+    spending = report.check(check_ledgers, files, roster, job, rounds, logs)  # 11
     claim = read_document(files[CLAIM], "claim", CLAIM)
     report.epsilon = report.check(check_claim, claim, job, spending)  # 12
     report.summary = {

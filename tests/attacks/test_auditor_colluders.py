@@ -25,7 +25,7 @@ from privacy.wire.messages import (
     SurvivorSet,
     survivors_digest,
 )
-from tests.evidence_pack import Chain, Records, files_of, honest_records, resigned
+from tests.evidence_pack import Chain, Records, edited, files_of, honest_records, resigned
 from tests.federation import Federation
 
 
@@ -96,6 +96,29 @@ def test_a_round_kept_out_of_the_evidence_shows_in_the_log() -> None:
     files = files_of(records.pack())
     del files["rounds/0001.json"]
     caught(records, 10, "offers a round that the pack lacks", resigned(files, records))
+
+
+def test_a_last_round_cut_from_the_aggregators_log_shows_in_a_share_servers() -> None:
+    """Aggregator and researcher together cut a tail that no silo witnessed; but a server admitted it."""
+    records = started()
+    records.add_round(1)
+    hidden = records.plan(2, session="ff" * 16)
+    records.logs["server-1"].add("round_admitted", context=hidden.context, job=hidden.job, round=2)
+    caught(records, 10, "log/server-1.jsonl entry 7: it admits a round that the pack lacks")
+
+
+def test_a_silo_that_paid_and_was_not_summed_cannot_be_left_out() -> None:
+    """Else a researcher shows a job that seems to have cost that silo nothing."""
+    records = started()
+    records.add_round(1, outcome="aborted", opening=False)
+    files = files_of(records.pack())
+    del files["dp/ledger/silo-4.jsonl"]
+
+    def drop(document: dict[str, Any]) -> None:
+        del document["manifests"]["silo-4"]
+
+    pack = resigned(edited(files, "rounds/0001.json", drop), records)
+    caught(records, 11, "dp/ledger/silo-4.jsonl: a server accepted its update", pack)
 
 
 def test_a_round_offered_in_secret_shows_in_the_ledgers() -> None:
