@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from sqlalchemy import Connection, insert, select, update
@@ -32,9 +32,12 @@ class Store:
         """
         self._engine = open_database(url)
         self.log = log
-        create_tables(self._engine, metadata)
-        with self._engine.begin() as connection:
-            log.verify(connection)
+        with ExitStack() as undo:
+            undo.callback(self._engine.dispose)
+            create_tables(self._engine, metadata)
+            with self._engine.begin() as connection:
+                log.verify(connection)
+            undo.pop_all()
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
