@@ -75,6 +75,18 @@ def job_row(view: Reader, job: JobId) -> JobRow:
     return _job(row)
 
 
+def job_version(view: Reader, job: JobId) -> int:
+    """How often a job has changed.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    version = view.connection.execute(select(jobs.c.version).where(jobs.c.job == job)).scalar_one_or_none()
+    if version is None:
+        raise NotFound(f"job {job}: there is none of that name")
+    return int(version)
+
+
 def next_open_job(view: Reader) -> JobRow | None:
     """The first job, in order of submission, that has not ended."""
     query = select(jobs).where(jobs.c.state.in_(OPEN_STATES)).order_by(jobs.c.position).limit(1)

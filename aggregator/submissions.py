@@ -16,6 +16,7 @@ from aggregator.job_rows import (
     add_model,
     is_final_model,
     job_row,
+    job_version,
     job_view,
     model_bytes_held,
     model_row,
@@ -62,6 +63,8 @@ class Submissions:
         new = await self._state.models.receive(body, digest, under, digest, limit=limit, exact=False)
         size = self._state.models.path(digest).stat().st_size
         if size % FLOAT_BYTES:
+            # It has no row, so no limit would ever count it.
+            self._state.models.path(digest).unlink(missing_ok=True)
             raise Unprocessable(f"model: expected a multiple of {FLOAT_BYTES} bytes, got {size}")
         with self._state.store.write() as transaction:
             add_model(transaction, digest, architecture, size, published=False)
@@ -127,8 +130,8 @@ class Submissions:
 
         def changed() -> dict[str, Any] | None:
             with self._state.store.read() as view:
-                row = job_row(view, job)
-                return job_view(view, row) if row.version > after else None
+                # Every ring asks again, so the cheap question comes first.
+                return job_view(view, job_row(view, job)) if job_version(view, job) > after else None
 
         return await self._state.bell.wait_for(changed, seconds)
 

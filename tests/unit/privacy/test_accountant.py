@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,3 +85,15 @@ def test_a_mechanism_that_is_none_is_refused(fault: dict[str, object]) -> None:
     good: dict[str, object] = {"sample_rate": 0.1, "noise_multiplier": 1.0, "steps": 1}
     with pytest.raises(ValueError, match=next(iter(fault))):
         DpEvent.model_validate(good | fault)
+
+
+def test_composition_agrees_with_the_library_s_own_accountant() -> None:
+    events = [event(0.5, 4.56, 4), event(1.0, 8.0, 3), event(0.1, 1.2, 50)]
+    oracle = PLDAccountant(value_discretization_interval=1e-3)
+    for one in events:
+        oracle.compose(
+            SelfComposedDpEvent(
+                PoissonSampledDpEvent(one.sample_rate, GaussianDpEvent(one.noise_multiplier)), one.steps
+            )
+        )
+    assert epsilon(events, 1e-5) == pytest.approx(oracle.get_epsilon(1e-5), abs=1e-4)
