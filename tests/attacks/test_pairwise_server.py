@@ -24,11 +24,12 @@ from privacy.secagg.pairwise.messages import (
     open_from_silo,
     sign,
 )
+from privacy.secagg.pairwise.opening import accept_consistency
 from privacy.secagg.pairwise.silo_keys import begin
 from privacy.secagg.pairwise.silo_state import STEPS
 from privacy.secagg.pairwise.terms import Assumption, PairwiseTerms
 from privacy.wire.envelope import Envelope
-from tests.pairwise_cohort import CURIOUS, MALICIOUS, MODEL, Cohort, Member
+from tests.pairwise_cohort import CURIOUS, MALICIOUS, MODEL, Cohort, Member, names
 
 
 def first(cohort: Cohort) -> Member:
@@ -342,6 +343,17 @@ def test_a_signature_by_the_server_or_a_stranger_counts_for_nothing() -> None:
         member.unmask((*agreed.relay[:1], forged))
 
 
+def test_a_dropouts_signature_does_not_count_towards_the_threshold() -> None:
+    cohort = Cohort.of(5, assumed=MALICIOUS, drops={names(5)[4]: "masked"})
+    agreed = cohort.agreed(cohort.until_masked())
+    dropout = cohort.silos[4]
+    word = sign(agreed.statement, cohort.terms, dropout, cohort.members[dropout].key)
+    with pytest.raises(Equivocation, match=f"silo {dropout} is not one of the survivors"):
+        first(cohort).unmask((*agreed.relay[:2], word))
+    with pytest.raises(Equivocation, match="not a survivor's word"):
+        accept_consistency(agreed.masked, word)
+
+
 def test_an_update_that_was_uploaded_but_left_out_gets_no_signature_of_its_silo() -> None:
     cohort = Cohort.of(4)
     masked = cohort.until_masked()
@@ -350,6 +362,16 @@ def test_an_update_that_was_uploaded_but_left_out_gets_no_signature_of_its_silo(
         member.agree(without(masked.relay, member.silo))
     with pytest.raises(Equivocation, match="one manifest of each silo"):
         member.agree((*masked.relay, masked.relay[1]))
+
+
+def test_a_silo_that_dealt_no_shares_is_no_survivor_for_the_others() -> None:
+    cohort = Cohort.of(4, drops={names(4)[3]: "shares"})
+    masked = cohort.until_masked()
+    stranger = cohort.silos[3]
+    copied = masked.manifests[cohort.silos[1]].message
+    shown = sign(copied, cohort.terms, stranger, cohort.members[stranger].key)
+    with pytest.raises(Equivocation, match=f"silo {stranger} dealt no shares"):
+        first(cohort).agree((*masked.relay, shown))
 
 
 @pytest.mark.parametrize("change", ["dealers", "model", "key_set", "parts"])

@@ -96,8 +96,10 @@ def assert_distinct(adverts: Mapping[SiloId, KeyAdvert]) -> None:
         BadKey: two silos advertise the same key or commitment.
     """
     for name in ("sealing_key", "mask_key", "seed_commitment"):
-        if len({getattr(advert, name) for advert in adverts.values()}) != len(adverts):
-            raise BadKey(f"keys: two silos advertise the same {name}")
+        claimed: dict[str, SiloId] = {}
+        for silo, advert in adverts.items():
+            if (other := claimed.setdefault(getattr(advert, name), silo)) != silo:
+                raise BadKey(f"keys: silos {other} and {silo} advertise the same {name}")
 
 
 @dataclass(frozen=True)
