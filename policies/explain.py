@@ -166,6 +166,11 @@ def _without_noise(model: ThreatModel) -> Iterator[Sentence]:
             f"dp is none; the recipient is {assume.recipient.kind}, the aggregator "
             f"{_spoken(assume.aggregator.behaviour)}",
         )
+        yield Sentence(
+            "An aggregator that aborts a round after its sum was opened and repeats it without one silo: the "
+            "difference of the two sums is that silo's update.",
+            "each round opens once, but without noise two rounds from one model can be subtracted",
+        )
         return
     yield Sentence(
         "What a model says about a group: that a treatment works is learnt from whoever took part.",

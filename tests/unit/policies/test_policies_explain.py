@@ -67,6 +67,7 @@ def test_giving_up_dp_moves_the_promise_to_the_other_list() -> None:
     explanation = explain(no_dp.model)
     assert not any("ε" in sentence.text for sentence in explanation.protects)
     assert any("Membership tests" in sentence.text for sentence in explanation.does_not)
+    assert any("difference of the two sums" in sentence.text for sentence in explanation.does_not)
 
 
 def test_one_operator_audit_and_one_institution_are_admitted_weaknesses() -> None:
