@@ -298,6 +298,9 @@ async def test_models_and_jobs_that_do_not_fit_are_refused(tmp_path: Path) -> No
         assert (early.status_code, "uploaded before" in early.text) == (422, True)
         assert (await put(federation.initial_model(), sha256_hex(b"other"))).status_code == 422
         assert (await put(bytes(5000), spec.initial_model)).status_code == 413
+        odd = bytes(13)
+        assert (await put(odd, model_digest(spec.model, [odd]))).status_code == 422
+        assert aggregator.state.models.names() == []  # what no limit counts must not stay
         assert (await put(federation.initial_model(), spec.initial_model)).status_code == 201
         assert (await put(federation.initial_model(), spec.initial_model)).status_code == 200
         nan = np.array([np.nan, 0, 0], dtype="<f4").tobytes()
