@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.errors import LedgerDamaged, NotFound, PeerFault, SealsumError, SignatureRejected
-from privacy.ids import Context, SiloId
+from privacy.ids import Context, Digest, SiloId
 from privacy.keystore import Identity
-from privacy.plan import JobSpec
+from privacy.plan import JobSpec, RoundPlan
 from privacy.wire.envelope import Envelope, open_envelope, sign_message
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.attendance import Attendance, Attended, names_of
@@ -227,8 +227,10 @@ class Agent:
             return
         started = time.perf_counter()
         result = open_result(envelope, attended.plan, self._site.charter)
-        own_ms += 1000 * (time.perf_counter() - started)
         self._job_ended = result.job_state != "running"
+        if result.model_out is not None and not self._job_ended:
+            self._fetch_ahead(result.model_out, attended.plan)
+        own_ms += 1000 * (time.perf_counter() - started)
         _log.info(
             "round_result",
             extra={
@@ -241,6 +243,13 @@ class Agent:
                 "overhead_ms": round(own_ms, 1),
             },
         )
+
+    def _fetch_ahead(self, model: Digest, plan: RoundPlan) -> None:
+        try:
+            self._delivery.fetch_ahead(model, plan.parameters, self._attendance.scratch)
+        except PeerFault as error:
+            # Nothing is lost: the round that needs it asks again, and says so if it cannot have it.
+            _log.warning("model_not_ahead", extra={"model": model, "reason": str(error)})
 
     def _await_result(self, context: Context) -> Envelope | None:
         """The round's result, however long it takes; ``None`` if the aggregator knows no such round."""

@@ -102,9 +102,7 @@ class Attendance:
         assert_layout(adapter, invitation.job.model)
         assert_readable(invitation.dataset)
         # (2)
-        model = check_model(
-            invitation, delivery.fetch_model(plan.model, invitation.job.model, self._scratch())
-        )
+        model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))
         # (3)
         if plan.dp is None:
             self._memory.remember(plan.job_digest, plan.round)
@@ -182,7 +180,9 @@ class Attendance:
         contribution = Contribution(offer=offer, manifest=manifest, seeds=seeds)
         return self.outbox.complete(plan.context, contribution)
 
-    def _scratch(self) -> Path:
+    @property
+    def scratch(self) -> Path:
+        """Where a model lies while it is being received."""
         return self._settings.state_dir / "model.part"
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from privacy.errors import ConfigurationError, NotFound
 from privacy.ids import Context, Digest, ServerId
 from privacy.keystore import Identity
-from privacy.plan import ModelTerms
 from privacy.roster import Charter, Member
 from privacy.update import FLOAT_BYTES
 from privacy.wire.envelope import Envelope
@@ -37,6 +36,7 @@ class Delivery:
         self.aggregator = dial(aggregators[0])
         self._servers = {ServerId(member.id): dial(member) for member in charter.with_role("share_server")}
         self._threads = ThreadPoolExecutor(len(self._servers), thread_name_prefix="upload")
+        self._ahead: tuple[Digest, bytes] | None = None
 
     def close(self) -> None:
         """Close every connection."""
@@ -49,12 +49,19 @@ class Delivery:
         params = {} if after is None else {"after": after}
         return self.aggregator.poll_envelope("/v1/offers", wait_s=POLL_S, params=params)
 
-    def fetch_model(self, digest: Digest, terms: ModelTerms, scratch: Path) -> bytes:
-        """The model's raw bytes, no more than its terms allow; not yet checked against its digest."""
-        self.aggregator.stream_to(f"/v1/models/{digest}", scratch, limit=FLOAT_BYTES * terms.parameters)
+    def fetch_model(self, digest: Digest, parameters: int, scratch: Path) -> bytes:
+        """The model's raw bytes, no more than its parameters take; not yet checked against its digest."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == digest:
+            return ahead[1]
+        self.aggregator.stream_to(f"/v1/models/{digest}", scratch, limit=FLOAT_BYTES * parameters)
         raw = scratch.read_bytes()
         scratch.unlink()
         return raw
+
+    def fetch_ahead(self, digest: Digest, parameters: int, scratch: Path) -> None:
+        """Fetch the model that the next round will start from, while the aggregator plans that round."""
+        self._ahead = (digest, self.fetch_model(digest, parameters, scratch))
 
     def deliver(self, stored: Stored) -> None:
         """Send a contribution: to all servers at once, then its manifest to the aggregator.
