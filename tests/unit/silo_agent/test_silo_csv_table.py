@@ -109,8 +109,7 @@ def test_too_few_records_are_refused_without_their_number(tmp_path: Path) -> Non
 
 def test_records_do_not_print(tmp_path: Path) -> None:
     records = _read(tmp_path, f"{HEADER}\nsecret,50,f,0")
-    assert "secret" not in repr(records)
-    assert "50" not in repr(records)
+    assert repr(records).startswith("<silo_agent.data.records.Records object at 0x")  # class and address only
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
