@@ -7,11 +7,12 @@ and limits. ε is the larger truth: every reserved round counts, also one that w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from privacy.chain import Entry
-from privacy.dp.accountant import ACCOUNTANT, ACCOUNTANT_VERSION, epsilon_rdp
+from privacy.dp.accountant import ACCOUNTANT, ACCOUNTANT_VERSION, epsilon, epsilon_rdp
+from privacy.dp.events import DpEvent
 from privacy.ids import SiloId
 from privacy.plan import DpTerms, JobSpec
 from silo_agent.ledger.spending import Account
@@ -82,16 +83,21 @@ def _spent(job: JobSpec, entries: Iterable[Entry]) -> dict[str, Any] | None:
     if charge is None:
         return None
     return {
-        "epsilon": _rounded_up(charge.epsilon),
+        "epsilon": _rounded_up(claimed_epsilon(charge.events, charge.delta)),
         "epsilon_rdp": _rounded_up(epsilon_rdp(charge.events, charge.delta)),
         "rounds": len(charge.events),
         "steps": sum(event.steps for event in charge.events),
     }
 
 
-def _rounded_up(epsilon: float) -> str:
+def claimed_epsilon(events: Sequence[DpEvent], delta: float) -> float:
+    """The smaller of two upper bounds: PLD's discretisation can cost more than RDP where ε is small."""
+    return min(epsilon(events, delta), epsilon_rdp(events, delta))
+
+
+def _rounded_up(number: float) -> str:
     """Never below what was computed, so that the claim stays true."""
-    return f"{math.ceil(epsilon * 10**_DECIMALS) / 10**_DECIMALS:.{_DECIMALS}f}"
+    return f"{math.ceil(number * 10**_DECIMALS) / 10**_DECIMALS:.{_DECIMALS}f}"
 
 
 def _statement(dp: DpTerms, delta: str, silos: Mapping[SiloId, Mapping[str, Any]]) -> str:
