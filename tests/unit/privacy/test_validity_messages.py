@@ -1,0 +1,48 @@
+"""What travels is frozen, complete and canonical."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from privacy.canonical import canonical_bytes, parse_canonical
+from privacy.ids import Digest, ServerId, SiloId
+from privacy.secagg.validity.messages import (
+    CheckManifest,
+    CoinCommitment,
+    CoinReveal,
+    ProofManifest,
+    SharesManifest,
+    Verdict,
+    frozen_digest,
+)
+
+D, SILO, SERVER = Digest("ab" * 32), SiloId("cleveland"), ServerId("share-a")
+MESSAGES: list[BaseModel] = [
+    SharesManifest(silo=SILO, terms=D, model=D, vector_length=11, parts=(D,), seeds={SERVER: D}),
+    CoinCommitment(server=SERVER, step=1, frozen=D, commitment=D),
+    CoinReveal(server=SERVER, step=2, frozen=D, value=D),
+    ProofManifest(silo=SILO, shares=D, coin=D, witness=D),
+    CheckManifest(server=SERVER, silo=SILO, proof=D, coin=D, check=D),
+    Verdict(server=SERVER, silo=SILO, check=D, failed="norm"),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_comes_back_from_its_canonical_bytes(message: BaseModel) -> None:
+    raw = canonical_bytes(message)
+    body = parse_canonical(raw, 10_000)
+    assert type(message).model_validate(body) == message
+    with pytest.raises(ValidationError, match="extra"):
+        type(message).model_validate({**body, "more": 1})
+    for name in body:
+        if name != "failed":
+            with pytest.raises(ValidationError):
+                type(message).model_validate({**body, name: "?"})
+
+
+def test_what_a_coin_is_tossed_over_names_every_silo_and_manifest() -> None:
+    one = {SILO: D}
+    assert frozen_digest(one) != frozen_digest({SILO: Digest("cd" * 32)})
+    assert frozen_digest(one) != frozen_digest({SiloId("hungary"): D})
+    assert frozen_digest(one) != frozen_digest({**one, SiloId("hungary"): D})
