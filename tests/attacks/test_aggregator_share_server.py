@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.identity import SigningKey
 from privacy.ids import PartyId, ServerId, SiloId
 from privacy.plan import RoundPlan
+from privacy.secagg.additive import ring_to_bytes
 from privacy.wire.envelope import Envelope, parse_envelope, sign_message
 from privacy.wire.messages import AcceptedSet, RoundOffer, RoundResult, SurvivorSet
 from tests.aggregator_world import World, client_of, content_digest, on_loop, send_share, submission
@@ -468,3 +470,32 @@ async def test_refusals_of_members_are_in_the_log_and_those_of_strangers_are_not
     kinds = [line for line in log.splitlines() if b'"request_refused"' in line]
     assert len(kinds) == 1
     assert b'"party":"silo-1"' in kinds[0]
+
+
+def _chi_square(raw: bytes) -> float:
+    """χ² of the byte frequencies against uniform; 255 degrees of freedom, so 255 ± 22.6 by chance."""
+    counts = np.bincount(np.frombuffer(raw, dtype=np.uint8), minlength=256)
+    expected = len(raw) / 256
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+@on_loop
+async def test_what_one_share_server_stores_is_uniform_noise_even_of_an_all_zero_update(
+    tmp_path: Path,
+) -> None:
+    table = Table(tmp_path, size=1 << 16)
+    await table.offer()
+    shares = [table.share(silo) for silo in table.plan.silos]
+    for silo, share in zip(table.plan.silos, shares, strict=True):
+        await send_share(table.world.to_servers(silo), share)
+    stored = [path.read_bytes() for path in sorted((tmp_path / "server-0" / "parts").rglob("00000"))]
+    assert len(stored) == len(table.plan.silos)
+    assert _chi_square(ring_to_bytes(shares[0].encoded)) > 1e6  # without its mask it would show
+    between = [bytes(a ^ b for a, b in zip(stored[0], other, strict=True)) for other in stored[1:]]
+    for raw in [*stored, *between]:
+        assert 255 - 6 * 22.6 < _chi_square(raw) < 255 + 6 * 22.6
+    for server, others in (("server-0", "sealed seeds"), ("server-1", "vectors")):
+        disk = b"".join(path.read_bytes() for path in _files(tmp_path / server))
+        for share in shares:
+            needles = share.sealed_seeds.values() if others == "sealed seeds" else share.parts
+            assert not any(needle[:64] in disk for needle in needles), f"{server} holds {others}"
