@@ -35,6 +35,19 @@ def test_a_number_that_is_none_is_refused(bad: float) -> None:
         dithered(np.array([0.0, bad], dtype=np.float32))
 
 
+@pytest.mark.parametrize("length", [2**15 - 1, 2**15, 2**15 + 1, 2**17 + 3])
+def test_a_long_vector_is_encoded_as_its_pieces_are_and_refused_for_its_last_coordinate(length: int) -> None:
+    values = np.linspace(-4, 4, length, dtype=np.float32)
+    dither = Dither().at(0, length)
+    pieces = [
+        encode(values[at : at + 1000], 0.7, TERMS, dither[at : at + 1000]) for at in range(0, length, 1000)
+    ]
+    np.testing.assert_array_equal(encode(values, 0.7, TERMS, dither), np.concatenate(pieces))
+    values[-1] = np.nan
+    with pytest.raises(UpdateOutOfRange, match="expected finite values"):
+        encode(values, 0.7, TERMS, dither)
+
+
 def test_a_coordinate_beyond_the_bound_is_refused_not_clipped() -> None:
     with pytest.raises(UpdateOutOfRange, match="beyond coordinate_bound 4"):
         dithered(np.array([4.001], dtype=np.float32))
