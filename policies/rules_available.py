@@ -29,24 +29,25 @@ def scheme_available(model: ThreatModel) -> Iterator[Finding]:
         )
 
 
-def single_key_ckks(model: ThreatModel) -> Iterator[Finding]:
-    """With one key at all silos, one silo opens everything; raw decryptions give the key away.
+def one_key_at_all_silos(model: ThreatModel) -> Iterator[Finding]:
+    """With one key at all silos, one silo opens everything; raw CKKS decryptions give the key away.
 
     Li and Micciancio 2021 (key recovery from approximate decryptions).
     """
     spec = model.spec
-    if spec.require.secagg.scheme != "ckks":
+    scheme = spec.require.secagg.scheme
+    if scheme not in ("bfv", "ckks"):
         return
     colluding = spec.assume.aggregator.colludes_with_silos
     if colluding > 0:
         yield Finding(
-            "ckks_key_at_colluders",
-            "all silos hold the one CKKS key, so an aggregator colluding with one reads every update",
-            "assume.aggregator.colludes_with_silos: 0 with ckks",
+            f"{scheme}_key_at_colluders",
+            "all silos hold the one secret key, so an aggregator colluding with one reads every update",
+            f"assume.aggregator.colludes_with_silos: 0 with {scheme}",
             str(colluding),
             "write scheme: additive",
         )
-    if spec.assume.recipient.kind != "silos":
+    if scheme == "ckks" and spec.assume.recipient.kind != "silos":
         yield Finding(
             "ckks_decryption_leaves_silos",
             "an approximate decryption that leaves the silos gives the key away (Li and Micciancio 2021)",

@@ -15,8 +15,8 @@ from policies.rules_available import (
     dp_as_implemented,
     model_beyond_recipient,
     models_are_white_box,
+    one_key_at_all_silos,
     scheme_available,
-    single_key_ckks,
     validity_available,
 )
 from policies.rules_dp import delta_below_one_in_records, no_dp_only_among_friends, patients_are_the_unit
@@ -239,7 +239,7 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     LoaderRule(model_beyond_recipient, (_RECIPIENT, "release.model.to")),
     LoaderRule(open_threats_are_named, ("assume.out_of_scope", "assume.silos.max_poisoning")),
     LoaderRule(scheme_available, ("require.secagg",)),
-    LoaderRule(single_key_ckks, ("require.secagg", _COLLUDING[0], _RECIPIENT)),
+    LoaderRule(one_key_at_all_silos, ("require.secagg", _COLLUDING[0], _RECIPIENT)),
     LoaderRule(validity_available, ("require.validity", "require.secagg")),
     LoaderRule(dp_as_implemented, ("require.dp",)),
     LoaderRule(

@@ -84,7 +84,9 @@ class Assume(Frozen):
 class SecaggRequirement(Frozen):
     """How updates are added up without being seen."""
 
-    scheme: Literal["additive", "pairwise", "ckks", "threshold_ckks", "threshold_bfv", "none"] = "additive"
+    scheme: Literal["additive", "pairwise", "bfv", "ckks", "threshold_ckks", "threshold_bfv", "none"] = (
+        "additive"
+    )
 
 
 class DpRequirement(Frozen):

@@ -22,6 +22,7 @@ CONFIGURATION = 78
 COMMANDS: dict[str, Lazy] = {
     "demo": Lazy("sealsum.demo.command:demo", "Train across four hospitals on this machine and prove it."),
     "policy": Lazy("sealsum.policy_commands:policy", "List, show, lint and explain threat models."),
+    "scheme": Lazy("sealsum.scheme_commands:scheme", "List how updates can be added up without being seen."),
     "federation": Lazy("sealsum.federation_commands:federation", "Found a federation and enrol its parties."),
     "silo": Lazy(
         "silo_agent.cli:silo", "Run a silo's agent; see its budget.", {"enroll": "sealsum.enrolment:silo"}

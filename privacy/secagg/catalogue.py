@@ -1,4 +1,8 @@
-"""Which secure-aggregation schemes exist and what each withstands: one line a scheme."""
+"""Which secure-aggregation schemes exist and what each withstands: one entry a scheme, in two tables.
+
+``SCHEMES`` are those that silos and servers carry. ``PROTOCOLS`` are written and tested in this package, step
+by step (docs/protocols.md), but no server carries them yet: a threat model that names one is refused.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,17 @@ class Scheme:
     withstands: str
     colluding_servers: str
     """How many servers may collude, for k servers."""
+    rounds: int
+    """How often a silo sends and then waits within one round of training, until the sum is open."""
     bytes_per_parameter: float
     """Upload of a silo, not counting keys and manifest."""
+    bytes_down_per_parameter: float
+    """The opened sum as a silo gets it: as numbers, or as ciphertext to open by itself."""
     dropout: str
     validity: frozenset[str]
     """Values of ``require.validity`` that it can enforce."""
+    refused: tuple[str, ...]
+    """When the check of a threat model, or a silo, refuses it."""
 
 
 SCHEMES: dict[str, Scheme] = {
@@ -25,8 +35,57 @@ SCHEMES: dict[str, Scheme] = {
         name="additive",
         withstands="a malicious aggregator, any number of colluding silos, and all share servers but one",
         colluding_servers="k - 1",
+        rounds=1,
         bytes_per_parameter=4.0,
+        bytes_down_per_parameter=4.0,
         dropout="costs nothing: a silo without a complete share is not in the sum",
         validity=frozenset({"none"}),
+        refused=(
+            "as many share servers may collude as there are",
+            "share servers may share an operator although one may collude or the aggregator is malicious",
+            "validity is required: this release cannot check an update inside its shares",
+        ),
+    ),
+}
+
+_NOT_CARRIED = "always, in this release: the protocol exists, but no server carries it yet"
+
+PROTOCOLS: dict[str, Scheme] = {
+    "pairwise": Scheme(
+        name="pairwise",
+        withstands="one server with c colluding silos: honest but curious if t > c, malicious if 2t > n + c",
+        colluding_servers="the only one",
+        rounds=5,
+        bytes_per_parameter=4.0,
+        bytes_down_per_parameter=4.0,
+        dropout="up to n - t silos at any step; each costs the server one mask for each survivor",
+        validity=frozenset({"none"}),
+        refused=(_NOT_CARRIED, "the threshold does not withstand whom the silo itself assumes hostile"),
+    ),
+    "bfv": Scheme(
+        name="bfv",
+        withstands="an honest but curious server that no silo colludes with; sums are exact",
+        colluding_servers="the only one, honest but curious, if no silo does",
+        rounds=1,
+        bytes_per_parameter=5.03,
+        bytes_down_per_parameter=10.01,
+        dropout="costs nothing: a silo without a complete upload is not in the sum",
+        validity=frozenset({"none"}),
+        refused=(_NOT_CARRIED, "the aggregator may collude with a silo: all silos hold the one key"),
+    ),
+    "ckks": Scheme(
+        name="ckks",
+        withstands="an honest but curious server that no silo colludes with; sums are rounded at the silo",
+        colluding_servers="the only one, honest but curious, if no silo does",
+        rounds=1,
+        bytes_per_parameter=4.52,
+        bytes_down_per_parameter=9.01,
+        dropout="costs nothing: a silo without a complete upload is not in the sum",
+        validity=frozenset({"none"}),
+        refused=(
+            _NOT_CARRIED,
+            "the aggregator may collude with a silo: all silos hold the one key",
+            "the recipient is not the silos: a raw approximate decryption gives the key away",
+        ),
     ),
 }

@@ -1,0 +1,57 @@
+"""``sealsum scheme``: which ways of adding up updates exist, what each withstands and when it is refused.
+
+It prints the two tables of ``privacy.secagg.catalogue`` and knows nothing of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import asdict
+
+import click
+
+from privacy.secagg.catalogue import PROTOCOLS, SCHEMES, Scheme
+
+_WIDTH = 100
+_LABEL = 16
+
+
+@click.group()
+def scheme() -> None:
+    """List how updates can be added up without being seen."""
+
+
+@scheme.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+def list_schemes(as_json: bool) -> None:
+    """List every scheme: what it withstands and costs, and when a policy refuses it."""
+    entries = [*SCHEMES.values(), *PROTOCOLS.values()]
+    if as_json:
+        click.echo(json.dumps([_plain(entry) for entry in entries]))
+        return
+    click.echo("\n\n".join(_page(entry) for entry in entries))
+
+
+def _plain(entry: Scheme) -> dict[str, object]:
+    return {**asdict(entry), "validity": sorted(entry.validity), "available": entry.name in SCHEMES}
+
+
+def _page(entry: Scheme) -> str:
+    """One scheme for people: its name, then a line for each property."""
+    state = "available" if entry.name in SCHEMES else "not available: no server carries it yet"
+    lines = [
+        ("withstands", entry.withstands),
+        ("colluding", f"servers: {entry.colluding_servers}"),
+        ("interaction", f"a silo sends and then waits {entry.rounds} × a round"),
+        ("bytes/parameter", f"{entry.bytes_per_parameter:g} up, {entry.bytes_down_per_parameter:g} down"),
+        ("dropout", entry.dropout),
+        ("validity", ", ".join(sorted(entry.validity))),
+        *(("refused when" if number == 0 else "", reason) for number, reason in enumerate(entry.refused)),
+    ]
+    indent = " " * (_LABEL + 2)
+    body = [
+        textwrap.fill(text, _WIDTH, initial_indent=f"  {label:<{_LABEL}}", subsequent_indent=indent)
+        for label, text in lines
+    ]
+    return "\n".join([f"{entry.name} ({state})", *body])
