@@ -13,7 +13,7 @@ Withstands k − 1 colluding servers together with any silos. A silo that drops 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from privacy.errors import MalformedMessage, Unprocessable
 from privacy.identity import SealingKey
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.sealing import seal, unseal
-from privacy.secagg.keystream import SEED_BYTES, derive_key, keystream
+from privacy.secagg.keystream import CHUNK_ELEMENTS, SEED_BYTES, derive_key, keystream
 
 RING_BYTES = 4
 Ring = NDArray[np.uint32]
@@ -65,8 +65,9 @@ class AdditiveSiloHalf:
     def share(self, start: int, encoded: Ring) -> Ring:
         """The first server's share of elements [start, start + len): ``encoded`` minus every mask."""
         masked = encoded.copy()
-        for key in self._keys:
-            np.subtract(masked, keystream(key, start, len(encoded)), out=masked)
+        for at, chunk in _chunks(masked):
+            for key in self._keys:
+                np.subtract(chunk, keystream(key, start + at, len(chunk)), out=chunk)
         return masked
 
 
@@ -97,9 +98,16 @@ class SeedSumHalf:
     def total(self, start: int, length: int) -> Ring:
         """Elements [start, start + length) of the sum of the survivors' masks."""
         total = np.zeros(length, dtype="<u4")
-        for key in self._keys:
-            np.add(total, keystream(key, start, length), out=total)
+        for at, chunk in _chunks(total):
+            for key in self._keys:
+                np.add(chunk, keystream(key, start + at, len(chunk)), out=chunk)
         return total
+
+
+def _chunks(elements: Ring) -> Iterator[tuple[int, Ring]]:
+    """Views of one keystream chunk each, with their offset: small enough to stay in the cache."""
+    for at in range(0, len(elements), CHUNK_ELEMENTS):
+        yield at, elements[at : at + CHUNK_ELEMENTS]
 
 
 def unseal_seed(

@@ -116,6 +116,20 @@ def test_a_keystream_never_repeats_across_chunks_and_any_part_can_be_made_alone(
         keystream.keystream(key, 1, 4)
 
 
+@pytest.mark.parametrize("start", [0, 2 * keystream.CHUNK_ELEMENTS])
+def test_both_halves_take_the_one_keystream_across_chunks(start: int) -> None:
+    silo, server, seed = SiloId("a"), ServerId("server-b"), b"\x07" * 32
+    length = 2 * keystream.CHUNK_ELEMENTS + 3
+    key = additive._mask_key(seed, CTX, MODEL, silo, server)
+    mask = SeedSumHalf([(silo, seed)], CTX, MODEL, server).total(start, length)
+    assert np.array_equal(mask, keystream.keystream(key, start, length))
+    half = AdditiveSiloHalf(CTX, MODEL, silo, {server: SEALING[server].public_hex})
+    own = unseal_seed(half.sealed_seeds[server], SEALING[server], CTX, MODEL, silo, server)
+    opened = SeedSumHalf([(silo, own)], CTX, MODEL, server).total(start, length)
+    opened += half.share(start, np.arange(length, dtype=np.uint32))
+    assert np.array_equal(opened, np.arange(length))
+
+
 def test_one_server_is_not_enough_to_share_over() -> None:
     with pytest.raises(Unprocessable, match="at least two share servers"):
         AdditiveSiloHalf(CTX, MODEL, SiloId("a"), {})
