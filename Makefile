@@ -35,7 +35,7 @@ check: setup
 	$(BIN)/lint-imports
 
 test-slow: setup aggregator-venv
-	$(BIN)/pytest -m 'slow and not e2e' -n 2 tests
+	$(BIN)/pytest -m 'slow and not e2e' -n 2 --durations=15 tests
 	$(BIN)/pytest -m e2e --durations=15 tests
 
 # The servers' own environment: no torch in it, which the end-to-end tests rely on and check.
