@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import httpx
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, MalformedMessage, PeerFault
@@ -20,14 +20,15 @@ from privacy.ids import Context, ServerId, SiloId
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope
 from privacy.wire.messages import PART_BYTES
 
-ATTEMPTS: Final = 4
+PATIENCE_S: Final = 8.0
+"""A share server that restarts within this time costs no round."""
 RETRIED: Final = frozenset({502, 503, 504})
 TIMEOUT: Final = httpx.Timeout(60.0, connect=5.0)
 _PROBLEM_BYTES: Final = 1 << 16
 
 
 class ServerUnreachable(PeerFault):
-    """A share server did not answer, or not yet, after every attempt."""
+    """A share server did not answer, or not yet, for as long as we were patient."""
 
     status, kind = 503, "unreachable"
 
@@ -134,7 +135,7 @@ class HttpShareServers:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((httpx.TransportError, ServerUnreachable)),
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
-            stop=stop_after_attempt(ATTEMPTS),
+            stop=stop_after_delay(PATIENCE_S),
             reraise=True,
         )
         try:
