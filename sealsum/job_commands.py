@@ -11,6 +11,7 @@ import click
 
 from privacy.errors import ConfigurationError, PeerFault
 from sealsum.job_file import read_job_file
+from sealsum.job_judgement import refuse_if_charter_does
 from sealsum.job_view import JobView
 from sealsum.model_files import model_file, read_model
 from sealsum.sdk import Federation, JobHandle
@@ -74,7 +75,9 @@ def submit(
     with Federation.connect(
         state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)
     ) as federation:
-        handle = federation.submit(asked.spec(federation.charter, initial), initial)
+        spec = asked.spec(federation.charter, initial)
+        refuse_if_charter_does(spec, federation.charter)
+        handle = federation.submit(spec, initial)
         view = _follow(handle) if wait else handle.now()
     _print(view, as_json)
     if view.state == "failed":

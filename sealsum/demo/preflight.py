@@ -5,18 +5,15 @@ The gates of silos and servers ask again when the job is there; this spares the 
 
 from __future__ import annotations
 
-import secrets
-
 from aggregator.enrolment.chartering import roster_findings
-from aggregator.planning import SESSION_BYTES, plan_round
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy
-from policies.rules_plan import plan_findings
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
 from privacy.roster import Charter, Member
 from sealsum.demo.cast import CAST, FEDERATION
 from sealsum.demo.job import DemoTerms
+from sealsum.job_judgement import job_findings
 
 
 def refuse_if_policy_does(policy: LoadedPolicy, terms: DemoTerms) -> None:
@@ -27,17 +24,7 @@ def refuse_if_policy_does(policy: LoadedPolicy, terms: DemoTerms) -> None:
     """
     charter = _trial_charter(policy)
     findings = list(roster_findings(policy.model, charter.members))
-    job = terms.job(FEDERATION, charter.digest)
-    plan = plan_round(
-        job,
-        charter,
-        policy,
-        silos=charter.silos,
-        number=1,
-        model=job.initial_model,
-        session=secrets.token_bytes(SESSION_BYTES),
-    )
-    findings += plan_findings(policy, plan, job, charter)
+    findings += job_findings(policy, terms.job(FEDERATION, charter.digest), charter)
     if findings and policy.model.spec.mode == "enforce":
         raise PolicyRefusal(f"policy {policy.model.metadata.name}, judged before anything ran", findings)
 

@@ -1,0 +1,42 @@
+"""Would the federation's threat model refuse this job? Asked of its own rules before anything is sent.
+
+The gates of silos and servers ask again when the job is there; this spares the researcher the wait, and
+a job's name. Knows no network.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from aggregator.planning import SESSION_BYTES, plan_round
+from policies.findings import Finding, PolicyRefusal
+from policies.loader import LoadedPolicy, load_threat_model
+from policies.rules_plan import plan_findings
+from privacy.plan import JobSpec
+from privacy.roster import Charter
+
+
+def job_findings(policy: LoadedPolicy, job: JobSpec, charter: Charter) -> list[Finding]:
+    """What is wrong with the job's first round as it will be planned, all silos invited."""
+    plan = plan_round(
+        job,
+        charter,
+        policy,
+        silos=charter.silos,
+        number=1,
+        model=job.initial_model,
+        session=secrets.token_bytes(SESSION_BYTES),
+    )
+    return plan_findings(policy, plan, job, charter)
+
+
+def refuse_if_charter_does(job: JobSpec, charter: Charter) -> None:
+    """Judge the job by the charter's threat model.
+
+    Raises:
+        PolicyRefusal: with every finding.
+    """
+    policy = load_threat_model(charter.policy_text)
+    findings = job_findings(policy, job, charter)
+    if findings and policy.model.spec.mode == "enforce":
+        raise PolicyRefusal(f"policy {policy.model.metadata.name}, judged before anything was sent", findings)
