@@ -71,6 +71,10 @@ def load_identity(directory: Path) -> Identity:
     Raises:
         ConfigurationError: a file is missing, malformed, or a key is readable by others.
     """
+    if not (directory / "federation.json").exists():
+        raise ConfigurationError(
+            f"{directory}: no party is enrolled here (federation.json is missing); enrol first"
+        )
     try:
         pin = FederationPin.model_validate(json.loads(read_file(directory / "federation.json")))
     except (ValueError, ValidationError) as error:
@@ -95,9 +99,7 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(
-            f"{path}: cannot be read ({error.strerror}); is this party enrolled?"
-        ) from error
+        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def read_secret(path: Path) -> bytes:

@@ -40,9 +40,14 @@ def audit() -> None:
     """Export evidence for an auditor."""
 
 
-@audit.command()
+@audit.command(short_help="Collect a job's evidence into one file.")
 @click.option("--job", "name", required=True, help="Name of the job.")
-@click.option("--state", required=True, type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--state",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The researcher's own directory, as enrolment left it.",
+)
 @click.option(
     "--ledger",
     "ledgers",
@@ -51,7 +56,12 @@ def audit() -> None:
     help="SILO=FILE, once for each silo; FILE is what its sealsum silo ledger --json prints.",
 )
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="HTML page to include.")
-@click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Pack to write; never replaced.",
+)
 @click.option("--proxy", metavar="URL", help="Proxy to dial through; else HTTPS_PROXY.")
 def export(
     name: str,
@@ -74,6 +84,8 @@ def export(
         created_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         pack = build_pack(evidence, logs, books, federation.identity, page, created_at)
     out.write_bytes(pack)
+    for silo in sorted({silo for ended in evidence["rounds"] for silo in ended["manifests"]} - set(books)):
+        click.echo(f"no --ledger of {silo}, which took part: this pack will not verify", err=True)
     click.echo(
         f"{out}: verify it with: sealsum-verify {out} --officer-key {federation.identity.pin.officer_key}"
     )

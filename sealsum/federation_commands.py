@@ -38,7 +38,7 @@ def federation() -> None:
     """Found a federation, invite its parties, enrol them, seal its charter."""
 
 
-@federation.command()
+@federation.command(short_help="Found a federation: its CA, officer's key and policy.")
 @_DIRECTORY
 @click.option(
     "--name", required=True, help="Name of the federation: lower-case letters, digits, '.', '_', '-'."
@@ -51,7 +51,7 @@ def init(directory: Path, name: str, policy: str, as_json: bool) -> None:
     _print_authority(authority, as_json)
 
 
-@federation.command("invite")
+@federation.command("invite", short_help="Write a one-time token for one party.")
 @_DIRECTORY
 @click.option("--party", required=True, help="Name of the party.")
 @click.option("--role", required=True, type=click.Choice(get_args(Role)))
@@ -96,7 +96,7 @@ def invite_party(
         click.echo(f"{out}: invites {party} as {role}, once, until {invitation.expires_at}")
 
 
-@federation.command()
+@federation.command(short_help="Close enrolment: sign roster and policy.")
 @_DIRECTORY
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the charter envelope here."
@@ -118,7 +118,7 @@ def seal(directory: Path, out: Path | None, drop_pending: bool, as_json: bool) -
         click.echo(f"digest {charter.digest}")
 
 
-@federation.command()
+@federation.command(short_help="Show policy, parties and charter.")
 @_DIRECTORY
 @_JSON
 def show(directory: Path, as_json: bool) -> None:

@@ -69,8 +69,8 @@ def _parse_problem(body: bytes) -> dict[str, Any]:
 
 def _printable(problem: dict[str, Any]) -> str:
     """A peer's words on one line, without control characters: they end in our log."""
-    words = [str(problem.get(name, "")) for name in ("title", "detail")]
+    text = ": ".join(words for name in ("title", "detail") if (words := str(problem.get(name, ""))))
     if "request_id" in problem:
-        words.append(f"(request {problem['request_id']})")
-    text = " ".join(word for word in words if word)[:_MAX_WORDS]
+        text = f"{text} (request {problem['request_id']})"
+    text = text[:_MAX_WORDS]
     return "".join(character if character.isprintable() else " " for character in text)

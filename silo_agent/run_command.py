@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from pathlib import Path
@@ -12,11 +13,14 @@ import click
 from privacy.errors import ConfigurationError
 from privacy.keystore import load_identity
 from silo_agent.agent import Agent
+from silo_agent.datasets import assert_readable
 from silo_agent.durable import private_directory
 from silo_agent.json_log import log_to_stderr
 from silo_agent.ledger_commands import config_option
 from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import read_settings
+
+_log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -37,11 +41,23 @@ def run(context: click.Context, config: Path, until_idle: bool) -> None:
         raise ConfigurationError(
             f"state_dir: expected the identity of a silo, got one of a {identity.pin.role}"
         )
+    for dataset in settings.datasets.values():
+        assert_readable(dataset)
+    _log.info(
+        "starting",
+        extra={
+            "silo": identity.pin.party,
+            "federation": identity.pin.federation,
+            "aggregator": settings.aggregator_url,
+            "datasets": sorted(settings.datasets),
+        },
+    )
     agent = Agent(settings, identity, load_own_policy(settings))
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         agent.stop()
 
+    _log.info("serving")
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     try:

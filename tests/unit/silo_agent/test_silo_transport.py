@@ -88,7 +88,7 @@ def test_a_problem_document_becomes_the_exception_of_its_kind(
         return _problem(status, kind)
 
     with pytest.raises(
-        PeerFault, match=r"aggregator\.example:8443/v1/x: \d+ no why \(request r-1\)"
+        PeerFault, match=r"aggregator\.example:8443/v1/x: \d+ no: why \(request r-1\)"
     ) as caught:
         _client(refuse).get_bytes("/v1/x", limit=100)
     assert type(caught.value) is expected
