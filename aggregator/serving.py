@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
+
+import uvloop
 
 from aggregator.assembly import assemble_aggregator, assemble_share_server
 from aggregator.logs import log_to_stderr
@@ -24,7 +25,7 @@ def run_aggregator(config: Path) -> None:
     os.umask(_PRIVATE_UMASK)
     log_to_stderr(settings.log_level)
     server = assemble_aggregator(settings)
-    asyncio.run(
+    uvloop.run(
         serve(
             server.app,
             server.identity.server_context,
@@ -47,7 +48,7 @@ def run_share_server(config: Path) -> None:
     os.umask(_PRIVATE_UMASK)
     log_to_stderr(settings.log_level)
     server = assemble_share_server(settings)
-    asyncio.run(
+    uvloop.run(
         serve(
             server.app,
             server.identity.server_context,

@@ -46,6 +46,7 @@ EXTRAS: dict[str, str] = {
     "opacus": "silo",
     "fastapi": "aggregator",
     "uvicorn": "aggregator",
+    "uvloop": "aggregator",
     "httptools": "aggregator",
     "sqlalchemy": "aggregator",
     "jinja2": "demo",

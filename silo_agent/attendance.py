@@ -7,6 +7,8 @@ reads, trains and stores. A crash between any two steps costs budget at most, ne
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -72,7 +74,9 @@ class Attendance:
         self._memory = RoundMemory(settings.state_dir / "rounds.json")
         self.outbox = Outbox(settings.state_dir / "outbox")
         self._foresight: Future[None] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="foresight")
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="foresight", initializer=_give_way if sys.platform == "linux" else None
+        )
 
     def close(self) -> None:
         """End the thread that computes ahead."""
@@ -184,6 +188,11 @@ class Attendance:
     def scratch(self) -> Path:
         """Where a model lies while it is being received."""
         return self._settings.state_dir / "model.part"
+
+
+def _give_way() -> None:
+    """Lower this thread's priority (to Linux it is a process): rounds come first, foresight fills gaps."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def names_of(plan: RoundPlan) -> dict[str, str | int]:
