@@ -18,11 +18,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import MalformedMessage, Unprocessable
+from privacy.errors import MalformedMessage, NotFound, Unprocessable
 from privacy.identity import SealingKey
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.sealing import seal, unseal
 from privacy.secagg.keystream import CHUNK_ELEMENTS, SEED_BYTES, derive_key, keystream
+from privacy.secagg.vectors import MODEL, VectorName, purpose_for
 
 RING_BYTES = 4
 Ring = NDArray[np.uint32]
@@ -42,31 +43,55 @@ def _binding(purpose: str, context: Context, model: Digest, silo: SiloId, server
     )
 
 
-def _mask_key(seed: bytes, context: Context, model: Digest, silo: SiloId, server: ServerId) -> bytes:
-    return derive_key(seed, _binding("mask", context, model, silo, server))
+def _mask_key(
+    seed: bytes,
+    context: Context,
+    model: Digest,
+    silo: SiloId,
+    server: ServerId,
+    vector: VectorName = MODEL,
+) -> bytes:
+    return derive_key(seed, _binding(purpose_for("mask", vector), context, model, silo, server))
 
 
 class AdditiveSiloHalf:
     """One silo's sharing of one update. Seeds live in this object only and are sealed once."""
 
     def __init__(
-        self, context: Context, model: Digest, silo: SiloId, seed_servers: Mapping[ServerId, str]
+        self,
+        context: Context,
+        model: Digest,
+        silo: SiloId,
+        seed_servers: Mapping[ServerId, str],
+        vectors: Sequence[VectorName] = (MODEL,),
     ) -> None:
-        """``seed_servers`` maps every server but the first to its public sealing key (hex)."""
+        """``seed_servers`` maps every server but the first to its public sealing key (hex).
+
+        ``vectors`` are the round's: one seed a server serves them all, each under a key of its own.
+        """
         if not seed_servers:
             raise Unprocessable("servers: additive sharing needs at least two share servers")
         seeds = {server: os.urandom(SEED_BYTES) for server in seed_servers}
-        self._keys = [_mask_key(seed, context, model, silo, server) for server, seed in seeds.items()]
+        self._keys = {
+            vector: [_mask_key(seed, context, model, silo, server, vector) for server, seed in seeds.items()]
+            for vector in vectors
+        }
         self.sealed_seeds: dict[ServerId, bytes] = {
             server: seal(seeds[server], public, _binding("seed", context, model, silo, server))
             for server, public in seed_servers.items()
         }
 
-    def share(self, start: int, encoded: Ring) -> Ring:
-        """The first server's share of elements [start, start + len): ``encoded`` minus every mask."""
+    def share(self, start: int, encoded: Ring, vector: VectorName = MODEL) -> Ring:
+        """The first server's share of elements [start, start + len): ``encoded`` minus every mask.
+
+        Raises:
+            NotFound: this round has no vector of that name.
+        """
+        if vector not in self._keys:
+            raise NotFound(f"vector {vector!r}: this round has none of that name")
         masked = encoded.copy()
         for at, chunk in _chunks(masked):
-            for key in self._keys:
+            for key in self._keys[vector]:
                 np.subtract(chunk, keystream(key, start + at, len(chunk)), out=chunk)
         return masked
 
@@ -91,9 +116,15 @@ class SeedSumHalf:
     """Another server's half: it expands survivors' seeds and adds the keystreams."""
 
     def __init__(
-        self, seeds: Sequence[tuple[SiloId, bytes]], context: Context, model: Digest, server: ServerId
+        self,
+        seeds: Sequence[tuple[SiloId, bytes]],
+        context: Context,
+        model: Digest,
+        server: ServerId,
+        vector: VectorName = MODEL,
     ) -> None:
-        self._keys = [_mask_key(seed, context, model, silo, server) for silo, seed in seeds]
+        """``vector`` names which of the round's vectors this half sums."""
+        self._keys = [_mask_key(seed, context, model, silo, server, vector) for silo, seed in seeds]
 
     def total(self, start: int, length: int) -> Ring:
         """Elements [start, start + length) of the sum of the survivors' masks."""
