@@ -17,7 +17,6 @@ from privacy.secagg.pairwise.faults import BadShare, BelowThreshold, Equivocatio
 from privacy.secagg.pairwise.masks import assert_distinct, assert_usable, key_set_digest
 from privacy.secagg.pairwise.messages import KeyAdvert, MaskedInput, ShareBundle, open_from_silo
 from privacy.secagg.pairwise.terms import PairwiseTerms
-from privacy.secagg.parts import part_count
 from privacy.wire.envelope import Envelope, Verified
 
 V = TypeVar("V")
@@ -152,7 +151,7 @@ def accept_masked(shares: SharesClosed, envelope: Envelope) -> Verified[MaskedIn
     terms = shares.keys.terms
     manifest = open_from_silo(envelope, MaskedInput, terms)
     message = manifest.message
-    expected = (shares.keys.key_set, shares.dealers, terms.model, part_count(terms.vector_length))
+    expected = (shares.keys.key_set, shares.dealers, terms.model, terms.places.total)
     if (message.key_set, message.dealers, message.model, len(message.parts)) != expected:
         raise Equivocation(
             f"masked of silo {manifest.sender}: it is made under other keys, dealers, model or length"

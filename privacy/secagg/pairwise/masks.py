@@ -27,6 +27,7 @@ from privacy.secagg.pairwise.faults import BadKey
 from privacy.secagg.pairwise.messages import KeyAdvert
 from privacy.secagg.pairwise.terms import PairwiseTerms
 from privacy.secagg.parts import Stretch
+from privacy.secagg.vectors import MODEL, VectorName, purpose_for
 
 Ring = NDArray[np.uint32]
 ShareOf = Literal["key", "seed"]
@@ -119,17 +120,26 @@ class Mask:
         return Mask(not self.adds, self._key)
 
 
-def own_mask(seed: bytes, key_set: Digest, context: Context, model: Digest, silo: SiloId) -> Mask:
-    """PRG(b_i), which only t silos can take off, and only if silo i is a survivor."""
-    return Mask(True, _derive(seed, key_set, "self", context, model, silo.encode()))
+def own_mask(
+    seed: bytes, key_set: Digest, context: Context, model: Digest, silo: SiloId, vector: VectorName = MODEL
+) -> Mask:
+    """PRG(b_i), which only t silos can take off, and only if silo i is a survivor; one for each vector."""
+    return Mask(True, _derive(seed, key_set, purpose_for("self", vector), context, model, silo.encode()))
 
 
 def pair_mask(
-    shared: bytes, key_set: Digest, context: Context, model: Digest, silo: SiloId, peer: SiloId
+    shared: bytes,
+    key_set: Digest,
+    context: Context,
+    model: Digest,
+    silo: SiloId,
+    peer: SiloId,
+    vector: VectorName = MODEL,
 ) -> Mask:
     """±PRG(s_ij) as ``silo`` applies it: it adds where its name is the greater (Figure 4, round 2)."""
     low, high = sorted((silo.encode(), peer.encode()))
-    return Mask(silo.encode() == high, _derive(shared, key_set, "mask", context, model, low, high))
+    purpose = purpose_for("mask", vector)
+    return Mask(silo.encode() == high, _derive(shared, key_set, purpose, context, model, low, high))
 
 
 def apply_masks(masks: tuple[Mask, ...], stretch: Stretch, elements: Ring) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -26,7 +26,8 @@ from privacy.secagg.pairwise.masks import (
 from privacy.secagg.pairwise.messages import MaskedInput, ShareBundle, open_from_silo, sign
 from privacy.secagg.pairwise.shamir import SHARE_BYTES
 from privacy.secagg.pairwise.silo_state import HeldShares, SiloState, Step, answered, digest_of_bodies, record
-from privacy.secagg.parts import part_count, stretch
+from privacy.secagg.pairwise.terms import PairwiseTerms
+from privacy.secagg.vectors import MODEL, VectorName
 from privacy.wire.envelope import Envelope, Verified
 
 
@@ -94,39 +95,42 @@ def _open_pair(state: SiloState, key: SealingKey, item: Verified[ShareBundle]) -
 class Masker:
     """Masks one update, each part once and in order; a second update under these masks would open both."""
 
-    def __init__(self, masks: tuple[Mask, ...], model: Digest, vector_length: int) -> None:
+    def __init__(
+        self, masks: Mapping[VectorName, tuple[Mask, ...]], model: Digest, terms: PairwiseTerms
+    ) -> None:
+        """``masks``: for each vector of the round its own."""
         self.model = model
         self._masks = masks
-        self._vector_length = vector_length
+        self._terms = terms
         self._digests: list[Digest] = []
 
-    def mask(self, index: int, encoded: Ring) -> bytes:
+    def mask(self, index: int, encoded: Ring, vector: VectorName = MODEL) -> bytes:
         """Part ``index`` of y = x + PRG(b) ± Σ PRG(s), little-endian bytes to upload (Figure 4, round 2).
 
         Args:
             encoded: uint32[m], that stretch of the encoded update; it is left as it is.
 
         Raises:
-            OutOfOrder: not the next part. ValueError: not the part's length, or not uint32.
+            OutOfOrder: not the next part of the vectors in the terms' order.
+            NotFound: the round has no such vector or part. ValueError: not the part's length, or not uint32.
         """
-        if index != len(self._digests):
-            raise OutOfOrder(f"part: expected {len(self._digests)}, got {index}; a part is masked once")
-        piece = stretch(index, self._vector_length)
+        place = self._terms.places.place(vector, index)
+        if place != len(self._digests):
+            raise OutOfOrder(f"part: expected {len(self._digests)}, got {place}; a part is masked once")
+        piece = self._terms.stretch_of(vector, index)
         if encoded.dtype != "<u4" or encoded.shape != (piece.length,):
             raise ValueError(f"part {index}: expected uint32[{piece.length}]")
         masked = encoded.copy()
-        apply_masks(self._masks, piece, masked)
+        apply_masks(self._masks[vector], piece, masked)
         raw = ring_to_bytes(masked)
         self._digests.append(sha256_hex(raw))
         return raw
 
     @property
     def parts(self) -> tuple[Digest, ...]:
-        """Digest of every part; raises OutOfOrder while some are not masked."""
-        if len(self._digests) != part_count(self._vector_length):
-            raise OutOfOrder(
-                f"parts: {part_count(self._vector_length) - len(self._digests)} are not masked yet"
-            )
+        """Digest of every part of every vector; raises OutOfOrder while some are not masked."""
+        if missing := self._terms.places.total - len(self._digests):
+            raise OutOfOrder(f"parts: {missing} are not masked yet")
         return tuple(self._digests)
 
 
@@ -141,17 +145,27 @@ def masker(state: SiloState, model: Digest) -> Masker:
     """
     if state.inbox is None:
         raise OutOfOrder("pairwise masked: the shares of the others are not opened yet")
-    return Masker(tuple(_masks(state, model)), model, state.terms.vector_length)
+    shared = dict(_agreements(state))
+    masks = {vector: tuple(_masks(state, model, shared, vector)) for vector in state.terms.lengths}
+    return Masker(masks, model, state.terms)
 
 
-def _masks(state: SiloState, model: Digest) -> Iterator[Mask]:
-    secrets, key_set, context = state.own_secrets(), state.the_key_set(), state.terms.context
-    yield own_mask(bytes.fromhex(secrets.seed), key_set, context, model, state.silo)
-    private = X25519PrivateKey.from_private_bytes(bytes.fromhex(secrets.mask_key))
+def _agreements(state: SiloState) -> Iterator[tuple[SiloId, bytes]]:
+    """Peer → the secret shared with it: one agreement serves all vectors of the round."""
+    private = X25519PrivateKey.from_private_bytes(bytes.fromhex(state.own_secrets().mask_key))
     for peer in state.dealers:
         if peer != state.silo:
-            shared = agree(private, peer, state.mask_keys[peer])
-            yield pair_mask(shared, key_set, context, model, state.silo, peer)
+            yield peer, agree(private, peer, state.mask_keys[peer])
+
+
+def _masks(
+    state: SiloState, model: Digest, shared: Mapping[SiloId, bytes], vector: VectorName
+) -> Iterator[Mask]:
+    """The masks of one vector, under keys that no other vector has."""
+    seed, key_set, context = state.own_secrets().seed, state.the_key_set(), state.terms.context
+    yield own_mask(bytes.fromhex(seed), key_set, context, model, state.silo, vector)
+    for peer, secret in shared.items():
+        yield pair_mask(secret, key_set, context, model, state.silo, peer, vector)
 
 
 def sign_masked(state: SiloState, key: SigningKey, masked: Masker) -> Step:

@@ -18,7 +18,6 @@ from privacy.secagg.pairwise.messages import (
     sign,
 )
 from privacy.secagg.pairwise.silo_state import SiloState, Step, answered, record
-from privacy.secagg.parts import part_count
 from privacy.wire.envelope import Envelope
 
 
@@ -54,8 +53,8 @@ def agree_survivors(state: SiloState, key: SigningKey, manifests: Sequence[Envel
             raise Equivocation(
                 f"masked: silo {silo} was shown other keys, dealers or another model than this silo"
             )
-        if len(theirs.parts) != part_count(terms.vector_length):
-            raise Equivocation(f"masked: silo {silo} uploads a vector of another length")
+        if len(theirs.parts) != terms.places.total:
+            raise Equivocation(f"masked: silo {silo} uploads vectors of another length")
         # (4)
         if silo not in mine.dealers:
             raise Equivocation(f"masked: silo {silo} dealt no shares")

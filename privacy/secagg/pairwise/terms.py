@@ -13,10 +13,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen, digest_of
-from privacy.errors import NotAllowed
+from privacy.errors import NotAllowed, NotFound
 from privacy.ids import Digest, HexContext, HexDigest, PartyId, PartyName, SiloId
 from privacy.plan import CohortMember
 from privacy.secagg.pairwise.faults import WeakTerms
+from privacy.secagg.parts import Stretch, part_count, stretch
+from privacy.secagg.vectors import MAX_VECTORS, MODEL, Places, VectorLength, VectorName
 
 MAX_SILOS = 100
 """The graph of masks is complete: beyond this, a sparse graph (Bell et al. 2020) is the better tool."""
@@ -31,6 +33,11 @@ class PairwiseTerms(Frozen):
     server: PartyName
     cohort: Annotated[tuple[CohortMember, ...], Field(min_length=2, max_length=MAX_SILOS)]
     vector_length: Annotated[int, Field(ge=1)]
+    """Elements of the first vector, ``model``."""
+    further: Annotated[tuple[VectorLength, ...], Field(max_length=MAX_VECTORS - 1)] = Field(
+        default=(), exclude_if=lambda vectors: not vectors
+    )
+    """The round's other vectors, in the plan's order; not spelled where there are none."""
     threshold: Annotated[int, Field(ge=2, le=MAX_SILOS)]
     """t: this many silos open masks, and fewer cannot. At 1 a share would be the secret itself."""
     minimum: Annotated[int, Field(ge=2, le=MAX_SILOS)]
@@ -43,6 +50,8 @@ class PairwiseTerms(Frozen):
             raise ValueError("cohort: expected distinct silos, sorted")
         if len({member.verify_key for member in self.cohort}) != len(silos):
             raise ValueError("cohort: expected distinct keys")
+        if len(self.lengths) != 1 + len(self.further):
+            raise ValueError("further: expected distinct names of vectors, and not the model's")
         if self.required > len(silos):
             raise ValueError(f"threshold, minimum: expected at most {len(silos)} (the cohort)")
         return self
@@ -51,6 +60,26 @@ class PairwiseTerms(Frozen):
     def digest(self) -> Digest:
         """Binds the terms into K, and so into every later message and mask."""
         return digest_of("sealsum/pairwise/terms/v1", self)
+
+    @cached_property
+    def lengths(self) -> dict[VectorName, int]:
+        """Vector → its elements, in the order of every manifest."""
+        return {MODEL: self.vector_length} | {vector.name: vector.length for vector in self.further}
+
+    @cached_property
+    def places(self) -> Places:
+        """Where each part stands in a masked input's ``parts``."""
+        return Places({vector: part_count(length) for vector, length in self.lengths.items()})
+
+    def stretch_of(self, vector: VectorName, index: int) -> Stretch:
+        """Part ``index`` of one of the round's vectors.
+
+        Raises:
+            NotFound: the round has no such vector. Unprocessable: the vector has no such part.
+        """
+        if vector not in self.lengths:
+            raise NotFound(f"vector {vector!r}: this round has none of that name")
+        return stretch(index, self.lengths[vector])
 
     @property
     def required(self) -> int:

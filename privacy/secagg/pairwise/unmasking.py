@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -23,7 +24,7 @@ from privacy.secagg.pairwise.faults import BadShare, BelowThreshold
 from privacy.secagg.pairwise.masks import Mask, Ring, agree, apply_masks, own_mask, pair_mask, seed_commitment
 from privacy.secagg.pairwise.messages import MaskedInput, UnmaskShares
 from privacy.secagg.pairwise.opening import Agreed
-from privacy.secagg.parts import stretch
+from privacy.secagg.vectors import MODEL, VectorName
 from privacy.wire.envelope import Verified
 
 
@@ -33,6 +34,7 @@ class CheckedPart:
 
     silo: SiloId
     index: int
+    """Its place in the manifest, which lists the parts of all vectors (``PairwiseTerms.places``)."""
     raw: bytes = field(repr=False)
 
 
@@ -62,21 +64,27 @@ class SumHalf:
         self._terms = agreed.masked.terms
         self._survivors = agreed.masked.survivors
         by_holder = one_each("unmask", ((SiloId(item.sender), item.message) for item in answers))
-        self._masks = tuple(_masks_to_remove(agreed, by_holder))
+        removed = tuple(_masks_to_remove(agreed, by_holder))
+        self._masks: dict[VectorName, tuple[Mask, ...]] = {
+            vector: tuple(mask_of(vector=vector).inverse() for mask_of in removed)
+            for vector in self._terms.lengths
+        }
 
-    def total(self, index: int, parts: Iterable[CheckedPart]) -> Ring:
+    def total(self, index: int, parts: Iterable[CheckedPart], vector: VectorName = MODEL) -> Ring:
         """Part ``index`` of Σ_{U3} x, uint32[m], from that part of every survivor, in any order.
 
         Raises:
+            NotFound: the round has no such vector.
             Unprocessable: another index, silo or length than expected, or a survivor's part is missing.
         """
-        piece = stretch(index, self._terms.vector_length)
+        piece = self._terms.stretch_of(vector, index)
+        place = self._terms.places.place(vector, index)
         total = np.zeros(piece.length, dtype="<u4")
         seen: set[SiloId] = set()
         for part in parts:
-            if part.index != index or part.silo in seen or part.silo not in self._survivors:
+            if part.index != place or part.silo in seen or part.silo not in self._survivors:
                 raise Unprocessable(
-                    f"part {index}: expected one of each survivor, got {part.index} of {part.silo}"
+                    f"part {place}: expected one of each survivor, got {part.index} of {part.silo}"
                 )
             np.add(total, ring_from_bytes(part.raw, piece.length), out=total)
             seen.add(part.silo)
@@ -84,12 +92,12 @@ class SumHalf:
             raise Unprocessable(
                 f"part {index}: expected {len(self._survivors)} survivors' parts, got {len(seen)}"
             )
-        apply_masks(self._masks, piece, total)
+        apply_masks(self._masks[vector], piece, total)
         return total
 
 
-def _masks_to_remove(agreed: Agreed, answers: Mapping[SiloId, UnmaskShares]) -> Iterator[Mask]:
-    """The inverse of what does not cancel (Bonawitz et al. 2017, Figure 4, round 4)."""
+def _masks_to_remove(agreed: Agreed, answers: Mapping[SiloId, UnmaskShares]) -> Iterator[partial[Mask]]:
+    """What does not cancel (Bonawitz et al. 2017, Figure 4, round 4); each still asks for which vector."""
     masked = agreed.masked
     terms, keys = masked.terms, masked.shares.keys
     for silo in masked.survivors:
@@ -99,7 +107,7 @@ def _masks_to_remove(agreed: Agreed, answers: Mapping[SiloId, UnmaskShares]) -> 
             raise BadShare(
                 f"seed of silo {silo}: what its shares rebuild is not what it committed to; nothing is opened"
             )
-        yield own_mask(seed, keys.key_set, terms.context, terms.model, silo).inverse()
+        yield partial(own_mask, seed, keys.key_set, terms.context, terms.model, silo)
     for dropout in masked.dropouts:
         raw = _rebuilt(agreed, dropout, {holder: answer.key_shares for holder, answer in answers.items()})
         private = X25519PrivateKey.from_private_bytes(raw)
@@ -109,8 +117,7 @@ def _masks_to_remove(agreed: Agreed, answers: Mapping[SiloId, UnmaskShares]) -> 
             )
         for survivor in masked.survivors:
             shared = agree(private, survivor, keys.adverts[survivor].message.mask_key)
-            applied = pair_mask(shared, keys.key_set, terms.context, terms.model, survivor, dropout)
-            yield applied.inverse()
+            yield partial(pair_mask, shared, keys.key_set, terms.context, terms.model, survivor, dropout)
 
 
 def _rebuilt(agreed: Agreed, dealer: SiloId, shares: Mapping[SiloId, Mapping[SiloId, str]]) -> bytes:
