@@ -31,6 +31,7 @@ from privacy.secagg.validity.sharing import PART_ELEMENTS, SeedShares, accumulat
 from privacy.secagg.validity.squares import SquaresQuery
 from privacy.secagg.validity.terms import ValidityTerms
 from privacy.secagg.validity.witness import Numbers, cut_witness, numbers_of
+from privacy.secagg.vectors import MODEL, VectorName
 
 CheckName = Literal["squares", "bits", "norm", "projections", "weight"]
 _SCALARS = 6
@@ -54,6 +55,7 @@ class ValidUpdate:
     context: Context
     terms: Digest
     silo: SiloId
+    vector: VectorName = MODEL
 
 
 @dataclass(frozen=True)
@@ -191,9 +193,13 @@ class ValidityServerHalf:
 
 
 def judge(
-    terms: ValidityTerms, coin: Coin, silo: SiloId, messages: Mapping[ServerId, CheckShare]
+    terms: ValidityTerms,
+    coin: Coin,
+    silo: SiloId,
+    messages: Mapping[ServerId, CheckShare],
+    vector: VectorName = MODEL,
 ) -> ValidUpdate:
-    """Add up all servers' messages about one silo and decide.
+    """Add up all servers' messages about one vector of one silo and decide.
 
     (1) all servers of the toss spoke; (2) Σ f(r)·g(r) = P(r); (3) f(ρ)(f(ρ) − 1) = (ρ^N − 1)·q(ρ);
     (4) v + (B² − v) = B²; (5) each projection is the number its bits spell; (6) so is the weight.
@@ -218,4 +224,4 @@ def judge(
     for check, residual in residuals.items():
         if residual % MODULUS:
             raise UpdateRejected(silo, check)
-    return ValidUpdate(coin.toss.context, terms.digest, silo)
+    return ValidUpdate(coin.toss.context, terms.digest, silo, vector)

@@ -5,14 +5,15 @@ Masks that only have to be random (the blinds of the squares check) are a sum of
 cost no bytes. Keys are bound to context, terms, model, silo, server and purpose: shares of another
 round, model or set of terms do not add up to anything.
 
-A seed serves one vector and one witness. Sharing two witnesses under one seed would show server 0 their
-difference, so the witness key also depends on the coin that the witness answers.
+A seed serves each vector of the round under keys of its own, and one witness for each. Sharing two
+witnesses under one key would show server 0 their difference, so the witness key also depends on the coin that
+the witness answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.sealing import seal, unseal
 from privacy.secagg.keystream import SEED_BYTES, derive_key, keystream
 from privacy.secagg.validity.field import FIELD_BYTES, MODULUS, Field, add, subtract
+from privacy.secagg.vectors import MODEL, VectorName, purpose_for
 from privacy.wire.messages import PART_BYTES
 
 PART_ELEMENTS = PART_BYTES // FIELD_BYTES
@@ -37,13 +39,15 @@ class Binding:
     model: Digest
     """Digest of the model that the *silo* hashed: sent another one, it shares noise (arXiv 2111.07380)."""
     silo: SiloId
+    vector: VectorName = MODEL
+    """Which of the round's vectors; seeds are sealed under the binding of the first."""
 
     def label(self, purpose: str, server: ServerId) -> bytes:
         """Every field in a fixed or delimited form."""
         return b"\x00".join(
             [
                 b"sealsum/validity/v1",
-                purpose.encode(),
+                purpose_for(purpose, self.vector).encode(),
                 bytes.fromhex(self.context),
                 bytes.fromhex(self.terms),
                 bytes.fromhex(self.model),
@@ -75,6 +79,16 @@ class SeedShares:
     def witness(self, coin: Digest, length: int) -> Field:
         """This server's mask of the witness that answers this coin."""
         return field_stream(self._key(f"witness/{coin}"), 0, length)
+
+    def for_vector(self, vector: VectorName, terms: Digest) -> SeedShares:
+        """The shares of another vector of the same round, under the same seed and no common key.
+
+        Raises:
+            Unprocessable: it is this vector.
+        """
+        if vector == self.binding.vector:
+            raise Unprocessable(f"vector {vector}: expected another one than these shares are of")
+        return replace(self, binding=replace(self.binding, vector=vector, terms=terms))
 
     def _key(self, purpose: str) -> bytes:
         return derive_key(self._seed, self.binding.label(purpose, self.server))

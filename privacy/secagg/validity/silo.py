@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from copy import copy
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,24 +39,51 @@ from privacy.secagg.validity.sharing import (
 from privacy.secagg.validity.squares import SquaresProver
 from privacy.secagg.validity.terms import ValidityTerms
 from privacy.secagg.validity.witness import Witness
+from privacy.secagg.vectors import MODEL, VectorName
 
 
 class ValiditySiloHalf:
-    """One silo's sharing and proof of one update. Its seeds live in this object only."""
+    """One silo's sharing and proof of one vector. Its seeds live in this object and its ``further`` only."""
 
-    def __init__(self, terms: ValidityTerms, binding: Binding, servers: Mapping[ServerId, str]) -> None:
-        """``servers`` maps each share server, in the plan's order, to its public sealing key (hex)."""
+    def __init__(
+        self,
+        terms: ValidityTerms,
+        binding: Binding,
+        servers: Mapping[ServerId, str],
+        further: Mapping[VectorName, ValidityTerms] = MappingProxyType({}),
+    ) -> None:
+        """``servers`` maps each share server, in the plan's order, to its public sealing key (hex).
+
+        ``further`` names the round's other vectors: each gets a half here, under the same sealed seeds and
+        keys of its own, which is committed, opened to the same coins and proven like this one.
+        """
         if len(servers) < 2:
             raise Unprocessable("servers: validity on shares needs at least two share servers")
-        if binding.terms != terms.digest:
-            raise Unprocessable("binding: it names other validity terms")
-        self._terms = terms
-        self._binding = binding
+        if binding.terms != terms.digest or binding.vector != MODEL or MODEL in further:
+            raise Unprocessable("binding: it names other validity terms, or another vector than the first")
         seeds = {server: os.urandom(SEED_BYTES) for server in servers}
-        self._seeds = [SeedShares(server, binding, seed) for server, seed in seeds.items()]
         self.sealed_seeds: dict[ServerId, bytes] = {
             server: seal_seed(seeds[server], public, binding, server) for server, public in servers.items()
         }
+        shares = [SeedShares(server, binding, seed) for server, seed in seeds.items()]
+        self._start(terms, binding, shares)
+        self.further: dict[VectorName, ValiditySiloHalf] = {
+            vector: self._half_of(vector, theirs, shares) for vector, theirs in further.items()
+        }
+
+    def _half_of(
+        self, vector: VectorName, terms: ValidityTerms, shares: list[SeedShares]
+    ) -> ValiditySiloHalf:
+        half = copy(self)  # the same sealed seeds; all else starts anew
+        theirs = [share.for_vector(vector, terms.digest) for share in shares]
+        half._start(terms, theirs[0].binding, theirs)
+        half.further = {}
+        return half
+
+    def _start(self, terms: ValidityTerms, binding: Binding, shares: list[SeedShares]) -> None:
+        self._terms = terms
+        self._binding = binding
+        self._seeds = shares
         self._squares = SquaresProver(terms)
         self._weight = -1
         self._next = 0
