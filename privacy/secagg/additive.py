@@ -13,7 +13,7 @@ Withstands k − 1 colluding servers together with any silos. A silo that drops 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from privacy.errors import MalformedMessage, NotFound, Unprocessable
 from privacy.identity import SealingKey
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.sealing import seal, unseal
-from privacy.secagg.keystream import CHUNK_ELEMENTS, SEED_BYTES, derive_key, keystream
+from privacy.secagg.keystream import SEED_BYTES, apply_streams, derive_key
 from privacy.secagg.vectors import MODEL, VectorName, purpose_for
 
 RING_BYTES = 4
@@ -90,9 +90,7 @@ class AdditiveSiloHalf:
         if vector not in self._keys:
             raise NotFound(f"vector {vector!r}: this round has none of that name")
         masked = encoded.copy()
-        for at, chunk in _chunks(masked):
-            for key in self._keys[vector]:
-                np.subtract(chunk, keystream(key, start + at, len(chunk)), out=chunk)
+        apply_streams(masked, start, subtracted=self._keys[vector])
         return masked
 
 
@@ -129,16 +127,8 @@ class SeedSumHalf:
     def total(self, start: int, length: int) -> Ring:
         """Elements [start, start + length) of the sum of the survivors' masks."""
         total = np.zeros(length, dtype="<u4")
-        for at, chunk in _chunks(total):
-            for key in self._keys:
-                np.add(chunk, keystream(key, start + at, len(chunk)), out=chunk)
+        apply_streams(total, start, added=self._keys)
         return total
-
-
-def _chunks(elements: Ring) -> Iterator[tuple[int, Ring]]:
-    """Views of one keystream chunk each, with their offset: small enough to stay in the cache."""
-    for at in range(0, len(elements), CHUNK_ELEMENTS):
-        yield at, elements[at : at + CHUNK_ELEMENTS]
 
 
 def unseal_seed(

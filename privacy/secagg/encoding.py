@@ -1,11 +1,14 @@
 """Fixed-point encoding of a weighted update in the ring Z_2^32, part by part.
 
-x ↦ ⌊x·S + u⌋ mod 2^32 with u uniform in [0, 1) (stochastic rounding: unbiased), and back by reading
-the sum as a signed integer. No overflow as long as n · max(bound, 1) · S + n < 2^31, which
-``assert_fits`` checks before a round opens. A value out of range, NaN or Inf is refused, never repaired.
+x ↦ ⌊x·S + u⌋ mod 2^32 with u uniform in [0, 1) (stochastic rounding: unbiased), computed in float64 as
+x·S + (u − ½) rounded to nearest; and back by reading the sum as a signed integer. No overflow as long as
+n · max(bound, 1) · S + n < 2^31, which ``assert_fits`` checks before a round opens. A value out of range,
+NaN or Inf is refused, never repaired.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +17,11 @@ from privacy.errors import SealsumError, Unprocessable
 from privacy.plan import VectorTerms
 
 _HALF_RING = 1 << 31
-_DITHER_STEP = 2.0**-32
 _BLOCK = 1 << 15
 """Coordinates encoded at a time, so that their float64 temporaries stay in the cache: twice as fast."""
+_TO_INTEGER = 1.5 * 2.0**84
+"""Added to x·2^32 with |x| < 2^51, it leaves x, rounded, in the low bits of the float64, whose last bit is
+worth 2^32 there (IEEE 754 section 4.3.1: round to nearest, ties to even)."""
 
 
 class UpdateOutOfRange(SealsumError):
@@ -56,9 +61,18 @@ def encode(
     if not 0.0 < weight <= 1.0:
         raise UpdateOutOfRange("update: expected a weight in (0, 1]")
     encoded = np.empty(values.shape, dtype=np.uint32)
+    scaled = np.empty(min(_BLOCK, len(values)), dtype=np.float64)
+    factor = weight * 2.0 ** (terms.scale_bits + 32)  # exact, and so is its effect on value · weight
     for start in range(0, len(values), _BLOCK):
-        here = slice(start, start + _BLOCK)
-        encoded[here] = _encode_block(values[here], weight, terms, dither[here])
+        block = values[start : start + _BLOCK]
+        _assert_encodable(block, weight, terms)
+        steps = scaled[: len(block)]
+        np.multiply(block, factor, out=steps, dtype=np.float64)
+        # float64 throughout: a float32 dither vanishes once |x·S| passes 2^23.
+        steps += dither[start : start + _BLOCK].view(np.int32)
+        steps += _TO_INTEGER
+        # The low half alone: x mod 2^32.
+        np.copyto(encoded[start : start + _BLOCK], steps.view(np.uint64), casting="unsafe")
     return encoded
 
 
@@ -74,19 +88,13 @@ def decode(total: NDArray[np.uint32], terms: VectorTerms) -> NDArray[np.float64]
     return total.view(np.int32).astype(np.float64) / 2.0**terms.scale_bits
 
 
-def _encode_block(
-    values: NDArray[np.float32], weight: float, terms: VectorTerms, dither: NDArray[np.uint32]
-) -> NDArray[np.uint32]:
-    # float64 throughout: a float32 dither vanishes once |x·S| passes 2^23.
-    weighted = values.astype(np.float64)
-    weighted *= weight
-    if not np.all(np.isfinite(weighted)):
+def _assert_encodable(values: NDArray[np.float32], weight: float, terms: VectorTerms) -> None:
+    """Judge a block by its extremes: rounding is monotonic, so no weighted value lies beyond theirs."""
+    lowest, highest = float(values.min()), float(values.max())  # NaN, if there is one
+    if not (math.isfinite(lowest) and math.isfinite(highest)):
         raise UpdateOutOfRange("update: expected finite values; training diverged")
-    if np.any(np.abs(weighted) > terms.coordinate_bound):
+    if max(-lowest, highest) * weight > terms.coordinate_bound:
         raise UpdateOutOfRange(
             f"update: a coordinate is beyond coordinate_bound {terms.coordinate_bound:g}; "
             "lower the learning rate or raise the job's bound"
         )
-    weighted *= 2.0**terms.scale_bits
-    weighted += dither * _DITHER_STEP
-    return np.floor(weighted, out=weighted).astype(np.int64).astype(np.uint32)

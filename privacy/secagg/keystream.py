@@ -7,9 +7,10 @@ own IV, so a (key, IV) pair never repeats within a key, and HKDF makes the key u
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -19,6 +20,10 @@ from numpy.typing import NDArray
 SEED_BYTES = 32
 CHUNK_ELEMENTS = 1 << 18
 """Ring elements in one chunk: 1 MiB."""
+BLOCK_ELEMENTS = 1 << 15
+"""Ring elements worked on at a time, 128 KiB: they and the stream beside them stay in the cache."""
+
+_ZEROS = bytes(4 * BLOCK_ELEMENTS)
 
 
 def derive_key(seed: bytes, info: bytes) -> bytes:
@@ -34,17 +39,51 @@ def keystream(key: bytes, start: int, length: int) -> NDArray[np.uint32]:
     Raises:
         ValueError: ``start`` is not at a chunk boundary.
     """
-    if start % CHUNK_ELEMENTS:
-        raise ValueError(f"start: expected a multiple of {CHUNK_ELEMENTS}, got {start}")
     out = np.empty(length, dtype="<u4")
     view = out.view(np.uint8).data
-    zeros = bytes(4 * min(length, CHUNK_ELEMENTS))
-    for offset in range(0, length, CHUNK_ELEMENTS):
-        count = min(CHUNK_ELEMENTS, length - offset)
-        iv = ((start + offset) // CHUNK_ELEMENTS).to_bytes(8, "big") + bytes(8)
-        encryptor = Cipher(AES256(key), CTR(iv)).encryptor()
-        encryptor.update_into(zeros[: 4 * count], view[4 * offset : 4 * (offset + count)])
+    for at in range(0, length, CHUNK_ELEMENTS):
+        encryptor = _encryptor(key, start + at)
+        for block in range(at, min(at + CHUNK_ELEMENTS, length), BLOCK_ELEMENTS):
+            _next_block(encryptor, view[4 * block : 4 * min(block + BLOCK_ELEMENTS, length)])
     return out
+
+
+def apply_streams(
+    elements: NDArray[np.uint32], start: int, added: Sequence[bytes] = (), subtracted: Sequence[bytes] = ()
+) -> None:
+    """Add and subtract the streams of these keys at [start, start + len), in place, mod 2^32.
+
+    All streams meet one block before the next is looked at: a pass over memory a key would take longer
+    than AES does.
+
+    Raises:
+        ValueError: ``start`` is not at a chunk boundary.
+    """
+    stream = np.empty(min(BLOCK_ELEMENTS, len(elements)), dtype="<u4")
+    view = stream.view(np.uint8).data
+    for at in range(0, len(elements), CHUNK_ELEMENTS):
+        steps: list[tuple[np.ufunc, CipherContext]]
+        steps = [(np.add, _encryptor(key, start + at)) for key in added]
+        steps += [(np.subtract, _encryptor(key, start + at)) for key in subtracted]
+        chunk = elements[at : at + CHUNK_ELEMENTS]
+        for place in range(0, len(chunk), BLOCK_ELEMENTS):
+            block = chunk[place : place + BLOCK_ELEMENTS]
+            for operation, encryptor in steps:
+                _next_block(encryptor, view[: 4 * len(block)])
+                operation(block, stream[: len(block)], out=block)
+
+
+def _encryptor(key: bytes, start: int) -> CipherContext:
+    """The stream from the chunk that begins at ``start``."""
+    if start % CHUNK_ELEMENTS:
+        raise ValueError(f"start: expected a multiple of {CHUNK_ELEMENTS}, got {start}")
+    iv = (start // CHUNK_ELEMENTS).to_bytes(8, "big") + bytes(8)
+    return Cipher(AES256(key), CTR(iv)).encryptor()
+
+
+def _next_block(encryptor: CipherContext, out: memoryview) -> None:
+    """The stream's next bytes: what zeros encrypt to."""
+    encryptor.update_into(_ZEROS if len(out) == len(_ZEROS) else _ZEROS[: len(out)], out)
 
 
 class Dither:

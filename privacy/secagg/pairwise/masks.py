@@ -8,7 +8,7 @@ silos that were sent different models produce noise, not a leak (Pasquini et al.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,7 +22,7 @@ from privacy.canonical import digest_of, sha256_hex
 from privacy.errors import MalformedMessage
 from privacy.ids import Context, Digest, SiloId
 from privacy.sealing import seal
-from privacy.secagg.keystream import CHUNK_ELEMENTS, keystream
+from privacy.secagg.keystream import apply_streams
 from privacy.secagg.pairwise.faults import BadKey
 from privacy.secagg.pairwise.messages import KeyAdvert
 from privacy.secagg.pairwise.terms import PairwiseTerms
@@ -112,8 +112,7 @@ class Mask:
 
     def apply(self, start: int, elements: Ring) -> None:
         """Add this mask's elements [start, start + len) to ``elements`` in place, mod 2^32."""
-        stream = keystream(self._key, start, len(elements))
-        (np.add if self.adds else np.subtract)(elements, stream, out=elements)
+        apply_streams(elements, start, *_by_sign([self]))
 
     def inverse(self) -> Mask:
         """What takes this mask off again."""
@@ -143,11 +142,13 @@ def pair_mask(
 
 
 def apply_masks(masks: tuple[Mask, ...], stretch: Stretch, elements: Ring) -> None:
-    """Apply every mask to one part in place, chunk by chunk, so that a chunk stays in the cache."""
-    for offset in range(0, stretch.length, CHUNK_ELEMENTS):
-        chunk = elements[offset : offset + CHUNK_ELEMENTS]
-        for mask in masks:
-            mask.apply(stretch.start + offset, chunk)
+    """Apply every mask to one part in place."""
+    apply_streams(elements, stretch.start, *_by_sign(masks))
+
+
+def _by_sign(masks: Sequence[Mask]) -> tuple[list[bytes], list[bytes]]:
+    """The keys of the streams to add, and of those to take away."""
+    return [mask._key for mask in masks if mask.adds], [mask._key for mask in masks if not mask.adds]
 
 
 def _derive(

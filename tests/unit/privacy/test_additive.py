@@ -116,6 +116,21 @@ def test_a_keystream_never_repeats_across_chunks_and_any_part_can_be_made_alone(
         keystream.keystream(key, 1, 4)
 
 
+@pytest.mark.parametrize("start", [0, 3 * keystream.CHUNK_ELEMENTS])
+@pytest.mark.parametrize("length", [1, 2**15 - 1, 2**15 + 1, 2 * 2**18 + 7])
+def test_many_streams_applied_together_are_each_the_one_keystream(start: int, length: int) -> None:
+    keys = [bytes([n]) * 32 for n in range(5)]
+    elements = np.arange(length, dtype=np.uint32)
+    keystream.apply_streams(elements, start, added=keys[:2], subtracted=keys[2:])
+    one_by_one = np.arange(length, dtype=np.uint32)
+    for place, key in enumerate(keys):
+        stream = keystream.keystream(key, start, length)
+        one_by_one = one_by_one + stream if place < 2 else one_by_one - stream
+    assert np.array_equal(elements, one_by_one)
+    with pytest.raises(ValueError, match="expected a multiple of"):
+        keystream.apply_streams(elements, start + 2**15, added=keys)
+
+
 @pytest.mark.parametrize("start", [0, 2 * keystream.CHUNK_ELEMENTS])
 def test_both_halves_take_the_one_keystream_across_chunks(start: int) -> None:
     silo, server, seed = SiloId("a"), ServerId("server-b"), b"\x07" * 32

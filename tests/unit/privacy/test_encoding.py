@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import floor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,6 +30,38 @@ def test_a_value_comes_back_within_one_step_of_the_scale(values: list[float], we
     vector = np.array(values, dtype=np.float32)
     error = decode(dithered(vector, weight), TERMS) - vector.astype(np.float64) * weight
     assert np.all(np.abs(error) <= 2.0**-20)
+
+
+@given(
+    st.lists(st.tuples(st.floats(-4, 4, width=32), st.integers(0, 2**32 - 1)), min_size=1, max_size=64),
+    st.floats(0.01, 1),
+)
+def test_encoding_is_rounding_after_a_dither_of_half_a_step_either_way(
+    cases: list[tuple[float, int]], weight: float
+) -> None:
+    values, words = (np.array(column) for column in zip(*cases, strict=True))
+    encoded = encode(values.astype(np.float32), weight, TERMS, words.astype(np.uint32))
+    for value, word, got in zip(values, words, encoded, strict=True):
+        dither = Fraction(int(word) - (int(word) >> 31 << 32), 2**32)  # the word as a signed fraction
+        exact = Fraction(float(np.float32(value)) * weight) * 2**20 + dither
+        nearest = {floor(exact + Fraction(k, 2**32)) for k in (2**31 - 2**8, 2**31, 2**31 + 2**8)}
+        assert int(got) in {integer % 2**32 for integer in nearest}
+        assert len(nearest) == 1 or abs(exact - floor(exact) - Fraction(1, 2)) < Fraction(1, 2**23)
+
+
+@pytest.mark.parametrize("place", [0, 2**15 - 1, 2**15, 2**15 + 4])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 4.001, -4.001])
+def test_a_bad_coordinate_is_found_wherever_it_is(bad: float, place: int) -> None:
+    values = np.zeros(2**15 + 5, dtype=np.float32)
+    values[place] = bad
+    with pytest.raises(UpdateOutOfRange):
+        dithered(values)
+
+
+def test_the_bound_holds_for_the_weighted_value() -> None:
+    assert decode(dithered(np.array([-8.0, 8.0], dtype=np.float32), 0.5), TERMS).tolist() == [-4.0, 4.0]
+    with pytest.raises(UpdateOutOfRange, match="beyond coordinate_bound 4"):
+        dithered(np.array([8.01], dtype=np.float32), 0.5)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
