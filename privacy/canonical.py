@@ -96,13 +96,17 @@ def _has_ascii_keys(value: object) -> bool:
             raise ValueError("an integer beyond ±(2^53 − 1) has no canonical form: use a decimal string")
         return True
     if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise ValueError("a key that is not a string has no canonical form")
-        inner = [_has_ascii_keys(item) for item in value.values()]  # a list, so that every item is looked at
-        return all(inner) and all(key.isascii() for key in value)
+        ascii_keys = True
+        for key, item in value.items():  # to the end in any case: every item is looked at
+            if not isinstance(key, str):
+                raise ValueError("a key that is not a string has no canonical form")
+            ascii_keys &= (type(item) is str or _has_ascii_keys(item)) and key.isascii()
+        return ascii_keys
     if isinstance(value, list | tuple):
-        inner = [_has_ascii_keys(item) for item in value]
-        return all(inner)
+        ascii_keys = True
+        for item in value:
+            ascii_keys &= type(item) is str or _has_ascii_keys(item)
+        return ascii_keys
     if isinstance(value, float):
         raise ValueError("a float has no canonical form here: use an integer or a decimal string")
     raise ValueError(f"a {type(value).__name__} has no canonical form")

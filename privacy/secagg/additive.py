@@ -104,9 +104,13 @@ class VectorSumHalf:
         Raises:
             Unprocessable: a part is not ``length`` elements long.
         """
-        total = np.zeros(length, dtype="<u4")
-        for part in parts:
-            np.add(total, ring_from_bytes(part, length), out=total)
+        added = (ring_from_bytes(part, length) for part in parts)
+        first, second = next(added, None), next(added, None)
+        if first is None:
+            return np.zeros(length, dtype="<u4")
+        total = first.copy() if second is None else first + second
+        for elements in added:
+            total += elements
         return total
 
 

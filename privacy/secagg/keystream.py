@@ -7,7 +7,7 @@ own IV, so a (key, IV) pair never repeats within a key, and HKDF makes the key u
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
@@ -95,3 +95,19 @@ class Dither:
     def at(self, start: int, length: int) -> NDArray[np.uint32]:
         """Elements [start, start + length) of this stream."""
         return keystream(self._key, start, length)
+
+
+class DitherStream:
+    """The same, drawn in order and never twice, for stretches of any length: nothing to count or to align."""
+
+    def __init__(self) -> None:
+        self._encryptor = Cipher(AES256(os.urandom(32)), CTR(bytes(16))).encryptor()
+        self._block = np.empty(BLOCK_ELEMENTS, dtype="<u4")
+
+    def blocks(self, length: int) -> Iterator[NDArray[np.uint32]]:
+        """The next ``length`` elements, a block at a time; each is overwritten by the one after it."""
+        view = self._block.view(np.uint8).data
+        for start in range(0, length, BLOCK_ELEMENTS):
+            count = min(BLOCK_ELEMENTS, length - start)
+            _next_block(self._encryptor, view[: 4 * count])
+            yield self._block[:count]

@@ -77,3 +77,9 @@ def test_a_real_is_a_finite_decimal_string(text: object) -> None:
 def test_a_float_has_no_canonical_form() -> None:
     with pytest.raises(ValueError, match="a float has no canonical form"):
         canonical_bytes({"a": [0.5]})
+
+
+def test_what_has_no_canonical_form_is_refused_under_any_key() -> None:
+    for value in ({"é": 0.5}, {"é": {"b": [0.5]}}, {"a": "b", "é": "c", "d": 0.5}, [{"é": 1}, 0.5]):
+        with pytest.raises(ValueError, match="a float has no canonical form"):
+            canonical_bytes(value)

@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 
 from privacy.errors import Unprocessable
 from privacy.plan import VectorTerms
-from privacy.secagg.encoding import UpdateOutOfRange, assert_fits, decode, encode, encode_weight
-from privacy.secagg.keystream import Dither
+from privacy.secagg.encoding import (
+    UpdateOutOfRange,
+    assert_fits,
+    decode,
+    encode,
+    encode_fresh,
+    encode_weight,
+)
+from privacy.secagg.keystream import BLOCK_ELEMENTS, Dither, DitherStream
 
 TERMS = VectorTerms(coordinate_bound=4.0, scale_bits=20)
 
@@ -127,3 +134,31 @@ def test_dither_does_not_vanish_where_float32_would_lose_it() -> None:
 
 def test_the_weight_of_a_uniform_job_is_exact() -> None:
     assert decode(encode_weight(1.0, TERMS), TERMS)[0] == 1.0
+
+
+@pytest.mark.parametrize("length", [1, BLOCK_ELEMENTS - 1, BLOCK_ELEMENTS, 3 * BLOCK_ELEMENTS + 5])
+def test_fresh_dither_encodes_as_its_own_words_would(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.urandom", lambda count: b"\x07" * count)
+    one, other = DitherStream(), DitherStream()
+    words = np.concatenate([block.copy() for block in other.blocks(2 * length)], dtype=np.uint32)
+    values = np.linspace(-4, 4, length, dtype=np.float32)
+    for turn in (words[:length], words[length:]):
+        np.testing.assert_array_equal(encode_fresh(values, 0.7, TERMS, one), encode(values, 0.7, TERMS, turn))
+    assert len(encode_fresh(values[:0], 0.7, TERMS, one)) == 0
+
+
+def test_fresh_dither_never_comes_twice() -> None:
+    stream = DitherStream()
+    blocks = [block.copy() for _ in range(3) for block in stream.blocks(BLOCK_ELEMENTS + 9)]
+    blocks += [block.copy() for block in DitherStream().blocks(BLOCK_ELEMENTS)]
+    words = np.concatenate(blocks)
+    repeats = len(words) - len(np.unique(words))
+    assert repeats < 20  # of 131,099 uniform words about two coincide
+
+
+def test_fresh_dither_refuses_what_encoding_refuses() -> None:
+    for bad in (np.nan, 4.001):
+        with pytest.raises(UpdateOutOfRange):
+            encode_fresh(np.array([bad], dtype=np.float32), 1.0, TERMS, DitherStream())
+    with pytest.raises(UpdateOutOfRange, match="weight in"):
+        encode_fresh(np.zeros(1, dtype=np.float32), 0.0, TERMS, DitherStream())
