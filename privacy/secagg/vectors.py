@@ -8,7 +8,7 @@ keystream would give away their difference. Knows no scheme.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final, NewType, Self
@@ -138,6 +138,11 @@ class Places:
 
     counts: Mapping[VectorName, int]
     """Name → number of parts, in the round's order."""
+
+    @staticmethod
+    def of(lengths: Mapping[VectorName, int], part_count: Callable[[int], int]) -> Places:
+        """The places of vectors of these lengths, as a scheme cuts a vector into parts."""
+        return Places({vector: part_count(length) for vector, length in lengths.items()})
 
     @cached_property
     def total(self) -> int:

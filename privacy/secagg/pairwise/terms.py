@@ -69,7 +69,7 @@ class PairwiseTerms(Frozen):
     @cached_property
     def places(self) -> Places:
         """Where each part stands in a masked input's ``parts``."""
-        return Places({vector: part_count(length) for vector, length in self.lengths.items()})
+        return Places.of(self.lengths, part_count)
 
     def stretch_of(self, vector: VectorName, index: int) -> Stretch:
         """Part ``index`` of one of the round's vectors.
