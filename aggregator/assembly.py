@@ -15,15 +15,19 @@ from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
 from aggregator.presence import Bell, Presence
 from aggregator.round_flow import RoundFlow
 from aggregator.run_loop import RunLoop
+from aggregator.schemes.additive import AdditiveFlow
+from aggregator.schemes.flow import SchemeFlow
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings
 from aggregator.share_server.service import ShareServer
 from aggregator.state import AggregatorState
 from aggregator.store import Store
 from aggregator.submissions import Submissions
+from aggregator.uploads import Uploads
 from aggregator.web import aggregator_app
 from aggregator.web_share_server import share_server_app
 from privacy.errors import ConfigurationError
 from privacy.keystore import Identity, load_identity, read_file
+from privacy.plan import SchemeName
 from privacy.roster import Role
 
 
@@ -63,13 +67,18 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
         held=held,
         store=store,
         models=Directory(settings.state_dir / "models"),
+        parts=Directory(settings.state_dir / "parts"),
+        sums=Directory(settings.state_dir / "sums"),
         bell=bell,
         presence=Presence(settings.presence_s, bell, time.monotonic),
     )
     submissions = Submissions(state, settings.model_bytes_max, settings.storage_bytes_max)
-    flow = RoundFlow(state, servers or _share_servers(identity, held), settings.aborts_max)
+    schemes: dict[SchemeName, SchemeFlow] = {
+        "additive": AdditiveFlow(state, servers or _share_servers(identity, held)),
+    }
+    flow = RoundFlow(state, schemes, settings.aborts_max)
     loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)
-    return Aggregator(identity, aggregator_app(state, submissions), state, loop)
+    return Aggregator(identity, aggregator_app(state, submissions, Uploads(state, schemes)), state, loop)
 
 
 def assemble_share_server(settings: ShareServerSettings) -> AssembledShareServer:

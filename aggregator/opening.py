@@ -1,35 +1,27 @@
-"""The only module that can open a sum: from cleared evidence and the servers' shares to the next model.
+"""The only module that can open a sum: from cleared evidence and a scheme's sum to the next model.
 
-Works part by part, so memory is bounded by one part of each server, not by the cohort or the model.
+Works part by part, so memory is bounded by parts, not by the cohort or the model.
 What it opens is one value: the sum of the survivors' ``[ŵ·Δ, ŵ]``; nothing of a single silo exists here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.blobs import checked
+from aggregator.schemes.flow import StretchOfSum
 from aggregator.server_step import STEPS
 from policies.gates import ClearedCohort
-from privacy.errors import SealsumError, Unprocessable
-from privacy.ids import ServerId
+from privacy.errors import SealsumError
 from privacy.plan import RoundPlan
-from privacy.secagg.additive import Ring, combine
+from privacy.secagg.additive import Ring
 from privacy.secagg.encoding import decode
 from privacy.secagg.parts import Stretch, part_count, stretch, stretches
 from privacy.update import FLOAT_BYTES, model_bytes
-from privacy.wire.envelope import Verified
-from privacy.wire.messages import OpeningShare
-
-FetchPart = Callable[[ServerId, int], Awaitable[bytes]]
-"""Part ``index`` of one server's aggregate share, as raw bytes; nothing about it is believed yet."""
-
 
 _STEP_ELEMENTS = 1 << 18
 """Coordinates decoded at once: 2 MiB a temporary in float64, where those of a whole part take 16 MiB each."""
@@ -39,74 +31,33 @@ class SumImplausible(SealsumError):
     """What was opened is not a sum of honest updates; no model comes from it."""
 
 
-@dataclass(frozen=True)
-class _Shares:
-    """Every server's signed list of part digests, and where the parts come from."""
-
-    plan: RoundPlan
-    digests: dict[ServerId, OpeningShare]
-    fetch: FetchPart
-
-    async def total(self, piece: Stretch) -> Ring:
-        """One stretch of the sum: all servers' parts, fetched side by side, checked and added."""
-        raw = await asyncio.gather(*(self.fetch(server, piece.index) for server in self.digests))
-        parts = [
-            checked(part, share.parts[piece.index], f"opening part {piece.index} of {server}")
-            for part, (server, share) in zip(raw, self.digests.items(), strict=True)
-        ]
-        return await asyncio.to_thread(combine, parts, piece.length)
-
-
 async def open_sum(
     cleared: ClearedCohort,
-    shares: Sequence[Verified[OpeningShare]],
-    fetch: FetchPart,
+    total_of: StretchOfSum,
     model_in: Path,
     write: Callable[[bytes], object],
 ) -> None:
     """Open the one sum of a round and write the model that follows from it.
 
-    (1) One share from each server of the plan, each over the survivors that were cleared, each with all
-    parts; (2) the weight coordinate comes first: Σŵ must be what so many survivors can weigh, and a zero
-    sum is never divided by; (3) each coordinate of the sum is one that honest updates can reach;
-    (4) mean = Σŵ·Δ / Σŵ, and the server step of the plan.
+    (1) The weight coordinate comes first: Σŵ must be what so many survivors can weigh, and a zero sum is
+    never divided by; (2) each coordinate of the sum is one that honest updates can reach; (3) the mean
+    Σŵ·Δ / Σŵ, and the server step of the plan.
 
     Args:
         model_in: raw float32[d] file of the plan's model.
         write: takes the raw bytes of the new model, part by part, in order.
 
     Raises:
-        Unprocessable: (1), a part is not the one signed for, or (4) leaves float32.
-        SumImplausible: (2), (3).
+        Unprocessable: (3) leaves float32; PeerFault: what ``total_of`` refuses. SumImplausible: (1), (2).
     """
     plan = cleared.admitted.plan
-    digests = _check_shares(cleared, shares)  # (1)
-    sources = _Shares(plan, digests, fetch)
     last = stretch(part_count(plan.vector_length) - 1, plan.vector_length)
-    last_total = await sources.total(last)
+    last_total = await total_of(last)
     survivors = len(cleared.survivors)
-    weight = _weight(plan, last_total, survivors)  # (2)
+    weight = _weight(plan, last_total, survivors)  # (1)
     for piece in stretches(plan.vector_length):
-        total = last_total if piece.index == last.index else await sources.total(piece)
+        total = last_total if piece.index == last.index else await total_of(piece)
         write(await asyncio.to_thread(_step, plan, piece, total, weight, survivors, model_in))
-
-
-def _check_shares(
-    cleared: ClearedCohort, shares: Sequence[Verified[OpeningShare]]
-) -> dict[ServerId, OpeningShare]:
-    plan = cleared.admitted.plan
-    expected = [slot.server for slot in plan.servers]
-    by_server = {share.message.server: share.message for share in shares}
-    if sorted(share.sender for share in shares) != sorted(expected) or len(by_server) != len(expected):
-        raise Unprocessable(f"openings: expected one share of each of {', '.join(expected)}")
-    for share in shares:
-        if share.message.server != share.sender or share.context != plan.context:
-            raise Unprocessable(f"opening of {share.sender}: it is another server's, or another round's")
-        if share.message.survivors != cleared.survivors_digest:
-            raise Unprocessable(f"opening of {share.sender}: it sums over other survivors than were cleared")
-        if len(share.message.parts) != part_count(plan.vector_length):
-            raise Unprocessable(f"opening of {share.sender}: expected {part_count(plan.vector_length)} parts")
-    return {server: by_server[server] for server in expected}
 
 
 def _weight(plan: RoundPlan, last_total: Ring, survivors: int) -> float:
@@ -139,7 +90,7 @@ def _step(
             raise SumImplausible(
                 "sum: a coordinate is beyond what the survivors' bounded updates can add up to"
             )
-        # (4)
+        # (3)
         model = _read_model(model_in, piece.start + start, len(opened))
         stepped += model_bytes(STEPS[plan.training.algorithm](model, opened / weight, plan.training))
     return bytes(stepped)

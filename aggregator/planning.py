@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from policies.assumption import threshold_for
 from policies.loader import LoadedPolicy
 from privacy.ids import Digest, SiloId
-from privacy.plan import CohortMember, JobSpec, RoundPlan, ServerSlot
+from privacy.plan import (
+    HE_SCHEMES,
+    THRESHOLD_SCHEMES,
+    CohortMember,
+    JobSpec,
+    RoundPlan,
+    ServerSlot,
+)
 from privacy.roster import Charter
+from privacy.secagg.he.parameters import row_for
 
 SESSION_BYTES = 16
 
@@ -26,6 +35,7 @@ def plan_round(
     if len(session) != SESSION_BYTES:
         raise ValueError(f"session: expected {SESSION_BYTES} bytes, got {len(session)}")
     limits = policy.model.spec.limits
+    shared = job.scheme == "additive"
     return RoundPlan(
         session=session.hex(),
         federation=charter.federation,
@@ -37,6 +47,9 @@ def plan_round(
         round=number,
         rounds=job.rounds,
         scheme=job.scheme,
+        threshold=threshold_for(len(silos), [policy]) if job.scheme in THRESHOLD_SCHEMES else None,
+        he=row_for(job.scheme, job.vector, len(charter.silos)) if job.scheme in HE_SCHEMES else None,
+        validity=job.validity,
         architecture=job.model.architecture,
         model=model,
         parameters=job.model.parameters,
@@ -45,7 +58,7 @@ def plan_round(
         ),
         servers=tuple(
             ServerSlot(server=server, verify_key=charter.member(server).verify_key)
-            for server in charter.share_servers
+            for server in (charter.share_servers if shared else ())
         ),
         training=job.training,
         dp=job.dp,

@@ -15,14 +15,14 @@ from sqlalchemy import select, update
 from aggregator.ending import abort, fail_job
 from aggregator.job_rows import JobRow, budget_refusers, job_row, next_open_job
 from aggregator.planning import silos_needed
-from aggregator.received import open_of_servers, open_offer
 from aggregator.round import Round
 from aggregator.round_flow import Faults, RoundFlow
 from aggregator.state import AggregatorState
+from aggregator.store import Reader
 from aggregator.tables import rounds
-from policies.gates import admit_plan, clear_cohort
-from privacy.ids import Context, Digest, SiloId
-from privacy.wire.messages import OpeningShare, RoundOffer, SurvivorSet
+from privacy.ids import Context, Digest, PartyId, SiloId
+from privacy.plan import RoundPlan
+from privacy.wire.messages import RoundOffer
 
 RESTARTED = "aggregator restarted"
 _A_LONG_TIME_S = 3600.0
@@ -63,32 +63,15 @@ class RunLoop:
             left = [(Context(Digest(row.ctx)), row.phase) for row in view.connection.execute(query)]
         for ctx, phase in left:
             with self._state.store.read() as view:
-                offer = view.message(ctx, "offer", self._state.me)
-            assert offer is not None  # noqa: S101 - stored in the same transaction as the round
-            # It was verified before it was stored; under a later charter it may no longer open.
-            round_ = Round(RoundOffer.model_validate_json(offer.body).plan, phase)
+                round_ = Round(_plan_of(view, ctx, self._state.me), phase)
             if phase != "opening":
                 abort(self._state, round_, RESTARTED, aborts_max=self._aborts_max, blamed=False)
                 continue
             try:
-                await self._resume_opening(round_)
+                await self._flow.resume(round_, time.monotonic())
             except Faults as fault:
                 abort(self._state, round_, f"{RESTARTED}; {fault}", aborts_max=self._aborts_max)
         self._scrub_soon()
-
-    async def _resume_opening(self, round_: Round) -> None:
-        """Open again what may have been opened: the same shares of the same survivors, so the same sum."""
-        ctx, charter, policy = round_.plan.context, self._state.held.charter, self._state.held.policy
-        with self._state.store.read() as view:
-            offer = view.messages(ctx, "offer")[self._state.me]
-            signed = list(view.messages(ctx, "survivors").values())
-            answers = list(view.messages(ctx, "opening").values())
-        admitted = admit_plan([policy], *open_offer(charter, offer), charter)
-        survivors = open_of_servers(charter, round_.plan, signed, SurvivorSet, "survivors")
-        shares = open_of_servers(charter, round_.plan, answers, OpeningShare, "opening")
-        # Not a second opening: the recorded one is for exactly these survivors, which open_sum compares.
-        cleared = clear_cohort(admitted, survivors, charter, policy, opened_before=False)
-        await self._flow.open_and_publish(round_, cleared, shares, time.monotonic())
 
     async def _next_job(self) -> JobRow | None:
         def waiting() -> JobRow | None:
@@ -159,7 +142,8 @@ class RunLoop:
             for ctx in pending:
                 with self._state.store.read() as view:
                     result = view.message(ctx, "result", self._state.me)
-                if result is not None and await self._flow.finish(ctx, result):
+                    plan = _plan_of(view, ctx, self._state.me)
+                if result is not None and await self._flow.finish(plan, result):
                     with self._state.store.write() as transaction:
                         transaction.connection.execute(
                             update(rounds).where(rounds.c.ctx == ctx).values(scrubbed=True)
@@ -167,3 +151,10 @@ class RunLoop:
                     done += 1
             if done == 0:
                 return  # nothing left, or servers that do not answer now: after the next round again
+
+
+def _plan_of(view: Reader, ctx: Context, me: PartyId) -> RoundPlan:
+    """The plan of a round of ours: verified before it was stored; under a later charter it may not open."""
+    offer = view.message(ctx, "offer", me)
+    assert offer is not None  # noqa: S101 - stored in the same transaction as the round
+    return RoundOffer.model_validate_json(offer.body).plan

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from aggregator.blobs import Directory
+from aggregator.desk import Desk
 from aggregator.held_charter import HeldCharter
 from aggregator.presence import Bell, Presence
 from aggregator.round import Round
@@ -34,13 +35,14 @@ class OpenRound:
     round: Round
     admitted: AdmittedPlan
     offer: Envelope
+    desk: Desk = field(default_factory=Desk)
     noted: dict[tuple[MessageKind, SiloId], Noted] = field(default_factory=dict)
 
     def store_answers(self, transaction: Writer) -> None:
         """Write what was noted, with its log entries, in the transaction of the round's next phase."""
         for (kind, silo), noted in self.noted.items():
             if transaction.add_message(self.ctx, silo, noted.envelope):
-                entry = "update_accepted" if kind == "manifest" else "silo_refused"
+                entry = "silo_refused" if kind == "refusal" else "update_accepted"
                 transaction.record(entry, context=self.ctx, silo=silo, **noted.logged)
 
     @property
@@ -57,6 +59,10 @@ class AggregatorState:
     held: HeldCharter
     store: Store
     models: Directory
+    parts: Directory
+    """What silos upload here, where the scheme has no share servers: <ctx>/<silo>/<part>."""
+    sums: Directory
+    """What comes of it, by scheme: <ctx>/<name>/<part>."""
     bell: Bell
     presence: Presence
     current: OpenRound | None = None

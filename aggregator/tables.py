@@ -86,7 +86,7 @@ messages: Final = Table(
     "messages",
     metadata,
     Column("ctx", String(64), ForeignKey("rounds.ctx"), nullable=False),
-    Column("kind", String(16), nullable=False),
+    Column("kind", String(32), nullable=False),
     Column("party", String(63), nullable=False),
     Column("envelope", LargeBinary, nullable=False),
     PrimaryKeyConstraint("ctx", "kind", "party", name="one_message_of_a_kind_per_party_and_round"),

@@ -10,8 +10,17 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from aggregator.evidence import job_evidence
 from aggregator.state import AggregatorState
 from aggregator.submissions import Submissions
-from aggregator.web_body import body_stream, bounded_wait, envelope_response, read_envelope
-from aggregator.web_common import ContextPath, DigestPath, JobPath, new_app
+from aggregator.uploads import Uploads
+from aggregator.web_body import (
+    body_stream,
+    bounded_wait,
+    content_digest,
+    envelope_response,
+    envelopes_response,
+    read_envelope,
+    read_envelopes,
+)
+from aggregator.web_common import ContextPath, DigestPath, IndexPath, JobPath, StepPath, new_app
 from aggregator.web_identity import caller
 from privacy.ids import HEX32_PATTERN, Digest, SiloId
 from privacy.roster import Member
@@ -28,7 +37,7 @@ SMALL_MODEL_BYTES: Final = 1 << 20
 """Below this a model is answered in one piece, without a thread for its file."""
 
 
-def aggregator_app(state: AggregatorState, submissions: Submissions) -> FastAPI:
+def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Uploads) -> FastAPI:
     """The application over one aggregator's state."""
     app = new_app("Sealsum aggregator", state.store, lambda: state.held.charter)
 
@@ -79,6 +88,30 @@ def aggregator_app(state: AggregatorState, submissions: Submissions) -> FastAPI:
     async def refusal(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
         submissions.accept_refusal(SiloId(silo.id), ctx, await read_envelope(request))
         return Response(status_code=202)
+
+    @app.get("/v1/rounds/{ctx}/steps/{step}")
+    async def get_step(ctx: ContextPath, step: StepPath, silo: FromSilo, wait_s: Wait = 0.0) -> Response:
+        inbox = await uploads.inbox(ctx, SiloId(silo.id), step, bounded_wait(wait_s))
+        return Response(status_code=204) if inbox is None else envelopes_response(inbox)
+
+    @app.post("/v1/rounds/{ctx}/steps/{step}")
+    async def post_step(request: Request, ctx: ContextPath, step: StepPath, silo: FromSilo) -> Response:
+        await uploads.answer(ctx, SiloId(silo.id), step, await read_envelopes(request))
+        return Response(status_code=202)
+
+    @app.put("/v1/rounds/{ctx}/files/{name}/{index}")
+    async def put_file(
+        request: Request, ctx: ContextPath, name: StepPath, index: IndexPath, silo: FromSilo
+    ) -> Response:
+        size = uploads.size(ctx, SiloId(silo.id), name, index)
+        body = body_stream(request, size)
+        new = await uploads.receive(ctx, SiloId(silo.id), name, index, content_digest(request), body)
+        return Response(status_code=201 if new else 200)
+
+    @app.get("/v1/rounds/{ctx}/files/{name}/{index}")
+    async def get_file(ctx: ContextPath, name: StepPath, index: IndexPath, silo: FromSilo) -> Response:
+        raw = await uploads.fetch(ctx, SiloId(silo.id), name, index)
+        return Response(raw, media_type="application/octet-stream")
 
     @app.get("/v1/rounds/{ctx}/result")
     async def result(ctx: ContextPath, reader: Anyone, wait_s: Wait = 0.0) -> Response:

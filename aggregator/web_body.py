@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from privacy.canonical import canonical_bytes
+from privacy.canonical import Frozen, canonical_bytes
 from privacy.errors import MalformedMessage, TooLarge
 from privacy.ids import Digest
-from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope
+from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, parse_envelopes
 
+M = TypeVar("M", bound=Frozen)
 WAIT_MAX_S = 60.0
 
 
@@ -45,6 +48,31 @@ def body_stream(request: Request, limit: int) -> AsyncIterator[bytes]:
 async def read_envelope(request: Request) -> Envelope:
     """A signed envelope; nothing in it is believed yet."""
     return parse_envelope(await read_body(request, MAX_ENVELOPE_BYTES))
+
+
+async def read_envelopes(request: Request) -> tuple[Envelope, ...]:
+    """A JSON list of signed envelopes; nothing in them is believed yet."""
+    return parse_envelopes(await read_body(request, MAX_ENVELOPE_BYTES))
+
+
+def parsed(model: type[M], value: Any) -> M:
+    """A small model of ours from JSON values.
+
+    Raises:
+        MalformedMessage: it does not fit; says where and why only, as what came may hold a secret.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        raise MalformedMessage(f"{model.__name__.lower()}.{where}: {fault['msg']}") from error
+
+
+def envelopes_response(envelopes: Sequence[Envelope]) -> Response:
+    """A list of envelopes as it travels."""
+    raw = canonical_bytes([envelope.model_dump(mode="json") for envelope in envelopes])
+    return Response(raw, media_type="application/json")
 
 
 def envelope_response(envelope: Envelope, status: int = 200) -> Response:

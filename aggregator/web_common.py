@@ -18,6 +18,7 @@ ContextPath = Annotated[Context, Path(pattern=HEX32_PATTERN)]
 DigestPath = Annotated[Digest, Path(pattern=HEX32_PATTERN)]
 JobPath = Annotated[JobId, Path(pattern=NAME_PATTERN)]
 PartyPath = Annotated[PartyId, Path(pattern=NAME_PATTERN)]
+StepPath = Annotated[str, Path(pattern=r"^[a-z_]{1,32}$")]
 IndexPath = Annotated[int, Path(ge=0, lt=100_000)]
 
 LOGGED_KINDS: Final = frozenset(

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
-from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
 
 from aggregator.share_server.service import ShareServer
 from aggregator.store import Store
-from aggregator.web_body import body_stream, content_digest, envelope_response, read_body, read_envelope
+from aggregator.web_body import (
+    body_stream,
+    content_digest,
+    envelope_response,
+    parsed,
+    read_body,
+    read_envelope,
+    read_envelopes,
+)
 from aggregator.web_common import ContextPath, IndexPath, PartyPath, log_response, new_app
 from aggregator.web_identity import caller
 from privacy.canonical import Frozen, parse_canonical
@@ -21,7 +28,6 @@ from privacy.ids import SiloId
 from privacy.roster import Charter, Member
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope
 
-M = TypeVar("M", bound=Frozen)
 FromAggregator = Annotated[Member, Depends(caller("aggregator"))]
 FromSilo = Annotated[Member, Depends(caller("silo"))]
 FromResearcher = Annotated[Member, Depends(caller("researcher"))]
@@ -53,7 +59,7 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
 
     @app.post("/v1/rounds/{ctx}/manifests")
     async def post_manifest(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
-        submission = _parse(Submission, await _json(request))
+        submission = parsed(Submission, await _json(request))
         sealed = None if submission.sealed_seed is None else _base64(submission.sealed_seed)
         new = await server.intake.accept(ctx, SiloId(silo.id), submission.manifest, sealed)
         return Response(status_code=201 if new else 200)
@@ -68,11 +74,11 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
 
     @app.post("/v1/rounds/{ctx}/agree")
     async def agree(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
-        return envelope_response(await server.agree(ctx, await _envelopes(request)))
+        return envelope_response(await server.agree(ctx, await read_envelopes(request)))
 
     @app.post("/v1/rounds/{ctx}/release")
     async def release(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
-        return envelope_response(await server.release(ctx, await _envelopes(request)))
+        return envelope_response(await server.release(ctx, await read_envelopes(request)))
 
     @app.get("/v1/rounds/{ctx}/opening/{index}")
     async def opening(ctx: ContextPath, index: IndexPath, _: FromAggregator) -> Response:
@@ -92,23 +98,6 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
 
 async def _json(request: Request) -> Any:
     return parse_canonical(await read_body(request, MAX_ENVELOPE_BYTES), MAX_ENVELOPE_BYTES)
-
-
-async def _envelopes(request: Request) -> list[Envelope]:
-    raw = await _json(request)
-    if not isinstance(raw, list):
-        raise MalformedMessage(f"body: expected a list of envelopes, got {type(raw).__name__}")
-    return [_parse(Envelope, item) for item in raw]
-
-
-def _parse(model: type[M], value: Any) -> M:
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        # Only where and why: what came may hold a secret.
-        fault = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(step) for step in fault["loc"])
-        raise MalformedMessage(f"{model.__name__.lower()}.{where}: {fault['msg']}") from error
 
 
 def _base64(text: str) -> bytes:

@@ -44,6 +44,17 @@ class Finding:
         )
 
 
+def another_round(what: str, expected: str, got: str) -> Finding:
+    """What was signed belongs to another round's context."""
+    return Finding(
+        "another_round",
+        f"the {what} was signed for another round",
+        f"context {expected}",
+        got,
+        "send what belongs to this round",
+    )
+
+
 class _WithFindings(SealsumError):
     """An error that carries every finding, not only the first."""
 

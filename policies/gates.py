@@ -16,16 +16,18 @@ from policies.rules_binding import binding_findings
 from policies.rules_plan import limit_findings
 from policies.rules_round import (
     agreement_findings,
+    consistency_findings,
     opened_once,
     reader_findings,
-    submission_findings,
     survivor_findings,
 )
+from policies.rules_submission import Manifest, submission_findings
 from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter, Member, Role
+from privacy.secagg.pairwise.messages import ConsistencySignature
 from privacy.wire.envelope import Verified
-from privacy.wire.messages import RoundOffer, ShareManifest, SurvivorSet, survivors_digest
+from privacy.wire.messages import RoundOffer, SurvivorSet, survivors_digest
 
 _MINT = object()
 
@@ -65,7 +67,7 @@ class AdmittedPlan(_Evidence):
 class AdmittedUpdate(_Evidence):
     """A manifest that may be counted in its round."""
 
-    manifest: ShareManifest
+    manifest: Manifest
     manifest_digest: Digest
     silo: SiloId
     mint: InitVar[object] = None
@@ -126,11 +128,11 @@ def admit_plan(
     return AdmittedPlan(plan, job.message, plan.context, tuple(tolerated), mint=_MINT)
 
 
-def admit_update(admitted: AdmittedPlan, manifest: Verified[ShareManifest]) -> AdmittedUpdate:
+def admit_update(admitted: AdmittedPlan, manifest: Verified[Manifest]) -> AdmittedUpdate:
     """Judge a silo's submission by its signed manifest.
 
     Raises:
-        PolicyRefusal: another round, silo, model, length, or set of seeds than the plan's.
+        PolicyRefusal: another scheme, round, silo, model, length, seeds or parameters than the plan's.
     """
     _refuse_if(f"submission of {manifest.sender}", list(submission_findings(admitted.plan, manifest)))
     return AdmittedUpdate(manifest.message, manifest.envelope.body_digest, manifest.message.silo, mint=_MINT)
@@ -154,11 +156,13 @@ def clear_cohort(
     charter: Charter,
     policy: LoadedPolicy,
     opened_before: bool,
+    signatures: Sequence[Verified[ConsistencySignature]] = (),
 ) -> ClearedCohort:
     """Judge whether the round's one sum may be opened:
 
-    (1) it was never opened; (2) every share server signed the same set, for this round; (3) that set
-    holds invited silos only, enough of them, of enough institutions, with few enough dropouts.
+    (1) it was never opened; (2) every server that sums signed the same set, for this round; (3) that set
+    holds invited silos only, enough of them, of enough institutions, with few enough dropouts; (4) where the
+    scheme has silos confirm it (``signatures``), at least t of them signed this very set.
 
     Raises:
         PolicyRefusal: with all findings. Mode ``audit`` changes nothing here.
@@ -168,11 +172,13 @@ def clear_cohort(
         # (1)
         *opened_once(opened_before),
         # (2)
-        *agreement_findings(plan, survivor_sets),
+        *agreement_findings(plan, charter, survivor_sets),
     ]
     # (3)
     for message in {survivors_digest(signed.message): signed.message for signed in survivor_sets}.values():
         refused.extend(survivor_findings(policy, plan, charter, message))
+        # (4)
+        refused.extend(consistency_findings(plan, message, signatures))
     _refuse_if(f"opening of round {plan.round}", refused)
     agreed = survivor_sets[0].message
     return ClearedCohort(admitted, agreed.survivors, survivors_digest(agreed), mint=_MINT)

@@ -68,6 +68,7 @@ def _copied_from_job(plan: RoundPlan, job: JobSpec) -> Iterator[Finding]:
         ("training", job.training, plan.training),
         ("dp", job.dp, plan.dp),
         ("vector", job.vector, plan.vector),
+        ("validity", job.validity, plan.validity),
         ("deadline_s", job.round_deadline_s, plan.deadline_s),
     )
     for field, expected, got in terms:
@@ -112,8 +113,9 @@ def _cohort_is_enrolled(plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
 
 
 def _servers_are_the_charters(plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
-    """All of them, same keys, same order: who holds the vector shares is not the aggregator's choice."""
-    expected = [(member.id, member.verify_key) for member in charter.with_role("share_server")]
+    """All of them, same keys, same order: who holds the shares is not the aggregator's choice."""
+    enrolled = charter.with_role("share_server") if plan.scheme == "additive" else ()
+    expected = [(member.id, member.verify_key) for member in enrolled]
     got = [(slot.server, slot.verify_key) for slot in plan.servers]
     if got != expected:
         yield Finding(

@@ -8,10 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from policies.findings import Finding
-from policies.institutions import distinct_entities, distinct_operators
+from policies.institutions import distinct_entities
 from policies.loader import LoadedPolicy
 from policies.rules_binding import binding_findings
 from policies.rules_epsilon import epsilon_within_caps
+from policies.rules_scheme import (
+    enough_share_servers,
+    operators_differ,
+    parameters_allow_listed,
+    scheme_as_required,
+    threshold_withstands,
+)
 from policies.schema import Spec
 from privacy.errors import Unprocessable
 from privacy.plan import JobSpec, RoundPlan
@@ -29,47 +36,6 @@ def limit_findings(policy: LoadedPolicy, plan: RoundPlan, charter: Charter) -> l
     """Every requirement and limit of one threat model that ``plan`` does not keep."""
     spec = policy.model.spec
     return [finding for rule in PLAN_RULES for finding in rule(spec, plan, charter)]
-
-
-def scheme_as_required(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
-    """A weaker scheme than the required one withstands less."""
-    if plan.scheme != spec.require.secagg.scheme:
-        yield Finding(
-            "scheme",
-            "the plan sums updates by another scheme than the threat model requires",
-            spec.require.secagg.scheme,
-            plan.scheme,
-            "sign the job with the required scheme",
-        )
-
-
-def enough_share_servers(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
-    """k servers withstand k − 1 colluders."""
-    assumed = spec.assume.share_servers
-    if len(plan.servers) < assumed.count:
-        yield Finding(
-            "share_server_count",
-            "fewer share servers than assumed withstand fewer colluding ones",
-            f"at least {assumed.count} share servers",
-            str(len(plan.servers)),
-            "enrol the missing share servers and seal a new charter",
-        )
-
-
-def operators_differ(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
-    """Two servers of one operator are one colluder."""
-    if not spec.assume.share_servers.distinct_operators:
-        return
-    names = [slot.server for slot in plan.servers]
-    distinct = distinct_operators(charter, names)
-    if distinct != len(names):
-        yield Finding(
-            "share_server_operators",
-            "an operator with more than one share server can put shares together",
-            f"{len(names)} distinct operators",
-            str(distinct),
-            "run each share server under another operator and seal a new charter",
-        )
 
 
 def minimum_of_survivors(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
@@ -276,6 +242,8 @@ def rounds_within_limit(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterat
 PlanRule = Callable[[Spec, RoundPlan, Charter], Iterator[Finding]]
 PLAN_RULES: tuple[PlanRule, ...] = (
     scheme_as_required,
+    threshold_withstands,
+    parameters_allow_listed,
     enough_share_servers,
     operators_differ,
     minimum_of_survivors,

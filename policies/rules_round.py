@@ -1,69 +1,18 @@
-"""Inside a round: may this submission be counted, may this set of silos be summed, may she read this model?
-
-What a silo submitted is judged by its signed manifest; what is in the shares nobody can see.
-"""
+"""Inside a round: may this set of silos be summed, and may she read this model?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from policies.findings import Finding
+from policies.findings import Finding, another_round
 from policies.institutions import distinct_entities, same_institution
 from policies.loader import LoadedPolicy
+from privacy.ids import PartyId
 from privacy.plan import RoundPlan
 from privacy.roster import Charter, Member
-from privacy.secagg.parts import part_count
+from privacy.secagg.pairwise.messages import ConsistencySignature
 from privacy.wire.envelope import Verified
-from privacy.wire.messages import ShareManifest, SurvivorSet, survivors_digest
-
-
-def submission_findings(plan: RoundPlan, manifest: Verified[ShareManifest]) -> Iterator[Finding]:
-    """Whether a manifest names one whole update of this round by the silo that signed it."""
-    body = manifest.message
-    if manifest.context != plan.context:
-        yield _not_this_round("manifest", plan, manifest.context)
-    if body.silo != manifest.sender:
-        yield Finding(
-            "manifest_sender",
-            "a silo submits for itself only",
-            f"silo {manifest.sender}, who signed",
-            body.silo,
-            "sign the manifest with the key of the silo that it names",
-        )
-    if body.silo not in plan.silos:
-        yield Finding(
-            "manifest_stranger",
-            "the silo was not invited to this round",
-            f"one of {', '.join(plan.silos)}",
-            body.silo,
-            "wait for a round that invites this silo",
-        )
-    if body.model != plan.model:
-        yield Finding(
-            "manifest_model",
-            "the silo started from another model than the plan's: somebody sent it another one",
-            f"model {plan.model}",
-            body.model,
-            "fetch the plan's model again and ask the aggregator why it differed",
-        )
-    parts = part_count(plan.vector_length)
-    if body.vector_length != plan.vector_length or len(body.parts) != parts:
-        yield Finding(
-            "manifest_length",
-            "the share is not as long as the plan's vector",
-            f"{plan.vector_length} elements in {parts} parts",
-            f"{body.vector_length} elements in {len(body.parts)} parts",
-            "share a vector of the plan's parameters and one weight",
-        )
-    servers = {slot.server for slot in plan.servers[1:]}
-    if set(body.seeds) != servers:
-        yield Finding(
-            "manifest_seeds",
-            "every share server but the first holds one sealed seed; else the sum could not be opened",
-            f"seeds for {', '.join(sorted(servers))}",
-            f"seeds for {', '.join(sorted(body.seeds))}",
-            "seal one seed to each of these servers",
-        )
+from privacy.wire.messages import SurvivorSet, survivors_digest
 
 
 def survivor_findings(
@@ -127,28 +76,37 @@ def survivor_findings(
         )
 
 
-def agreement_findings(plan: RoundPlan, survivor_sets: Sequence[Verified[SurvivorSet]]) -> Iterator[Finding]:
-    """Whether all share servers signed one and the same set for this round."""
+def summing_servers(plan: RoundPlan, charter: Charter) -> list[PartyId]:
+    """Who signs the survivors: the plan's share servers, or the one server of a scheme without them."""
+    if plan.servers:
+        return sorted(slot.server for slot in plan.servers)
+    return [member.id for member in charter.with_role("aggregator")]
+
+
+def agreement_findings(
+    plan: RoundPlan, charter: Charter, survivor_sets: Sequence[Verified[SurvivorSet]]
+) -> Iterator[Finding]:
+    """Whether all servers that sum signed one and the same set for this round."""
     for signed in survivor_sets:
         if signed.context != plan.context:
-            yield _not_this_round("survivor set", plan, signed.context)
+            yield another_round("survivor set", plan.context, signed.context)
         if signed.sender != signed.message.server:
             yield Finding(
                 "survivors_sender",
-                "a share server signs for itself only",
+                "a server signs for itself only",
                 f"server {signed.sender}, who signed",
                 signed.message.server,
                 "collect each set from the server that it names",
             )
-    servers = sorted(slot.server for slot in plan.servers)
+    servers = summing_servers(plan, charter)
     signers = sorted(signed.sender for signed in survivor_sets)
     if signers != servers:
         yield Finding(
             "survivors_signers",
-            "a sum is opened only when every share server has agreed to it, once",
+            "a sum is opened only when every server has agreed to it, once",
             f"one signed set each of {', '.join(servers)}",
             f"sets of {', '.join(signers) or 'nobody'}",
-            "collect the signed set of every share server",
+            "collect the signed set of every server",
         )
     digests = {survivors_digest(signed.message) for signed in survivor_sets}
     if len(digests) > 1:
@@ -158,6 +116,30 @@ def agreement_findings(plan: RoundPlan, survivor_sets: Sequence[Verified[Survivo
             "one set, the same at every server",
             f"{len(digests)} different sets",
             "abort the round and compare the servers' logs",
+        )
+
+
+def consistency_findings(
+    plan: RoundPlan, agreed: SurvivorSet, signatures: Sequence[Verified[ConsistencySignature]]
+) -> Iterator[Finding]:
+    """``pairwise``: whether t survivors signed this very set (Bonawitz et al. 2017, Figure 4, round 3)."""
+    if plan.scheme != "pairwise":
+        return
+    wanted = (agreed.survivors, agreed.manifests)
+    signers = {
+        signed.sender
+        for signed in signatures
+        if signed.context == plan.context
+        and signed.sender in agreed.survivors
+        and (signed.message.survivors, signed.message.inputs) == wanted
+    }
+    if plan.threshold is None or len(signers) < plan.threshold:
+        yield Finding(
+            "survivors_unconfirmed",
+            "masks come off only for a set that enough of its silos have signed",
+            f"signatures of {plan.threshold} survivors on this set",
+            f"{len(signers)}",
+            "abort the round",
         )
 
 
@@ -200,13 +182,3 @@ def reader_findings(
             "a running job, or an earlier one of its models",
             "wait for the end of the job, and ask for its last model",
         )
-
-
-def _not_this_round(what: str, plan: RoundPlan, context: str) -> Finding:
-    return Finding(
-        "another_round",
-        f"the {what} was signed for another round",
-        f"context {plan.context}",
-        context,
-        "send what belongs to this round",
-    )

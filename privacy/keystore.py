@@ -25,7 +25,7 @@ from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.identity import SealingKey, SigningKey
 from privacy.ids import HexKey, Name, PartyName
-from privacy.roster import Role
+from privacy.roster import SEALED_TO, Role
 
 
 class FederationPin(Frozen):
@@ -82,9 +82,7 @@ def load_identity(directory: Path) -> Identity:
             f"{directory / 'federation.json'}: expected the pin written at enrolment"
         ) from error
     signing = SigningKey.from_pem(read_secret(directory / "identity.key"))
-    sealing = (
-        SealingKey.from_bytes(read_secret(directory / "sealing.key")) if pin.role == "share_server" else None
-    )
+    sealing = SealingKey.from_bytes(read_secret(directory / "sealing.key")) if pin.role in SEALED_TO else None
     for name in ("identity.pem", "ca.pem"):
         read_file(directory / name)
     return Identity(directory, pin, signing, sealing)

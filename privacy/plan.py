@@ -22,6 +22,12 @@ StepSize = Annotated[Real, Field(gt=0, le=1e6)]
 """Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
 Fraction = Annotated[Real, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+SchemeName = Literal["additive", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks"]
+"""How updates are added up unseen; ``privacy.secagg.catalogue`` says what each withstands."""
+THRESHOLD_SCHEMES: tuple[SchemeName, ...] = ("pairwise", "threshold_bfv", "threshold_ckks")
+"""Schemes in which so many silos together open what fewer cannot."""
+HE_SCHEMES: tuple[SchemeName, ...] = ("bfv", "ckks", "threshold_bfv", "threshold_ckks")
+"""Schemes whose updates travel as ciphertexts under an allow-listed row of parameters."""
 
 
 class TensorSpec(Frozen):
@@ -101,6 +107,18 @@ class VectorTerms(Frozen):
     ring_bits: Literal[32] = 32
 
 
+class ValidityClaim(Frozen):
+    """What each silo proves of its update before the sum, on shares that nobody can read.
+
+    The norm is of all coordinates, weighted and encoded; the weight lies in [0, 1]. If noise is added before
+    sharing, the bound is about σ·clip·√d, and a cheat may spend all of it in one direction.
+    """
+
+    kind: Literal["l2_bound"] = "l2_bound"
+    norm_bound: PositiveReal
+    """Largest ‖ŵ·Δ‖₂."""
+
+
 class JobSpec(Frozen):
     """One training request, as its researcher signed it."""
 
@@ -116,8 +134,9 @@ class JobSpec(Frozen):
     training: TrainingTerms
     dp: DpTerms | None
     rounds: Count
-    scheme: Literal["additive"] = "additive"
+    scheme: SchemeName = "additive"
     vector: VectorTerms
+    validity: ValidityClaim | None = None
     min_silos: Annotated[int, Field(ge=2)]
     round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
     """Seconds a silo has from the offer to its last byte."""
@@ -164,13 +183,19 @@ class RoundPlan(Frozen):
     job_digest: HexDigest
     round: Count
     rounds: Count
-    scheme: Literal["additive"]
+    scheme: SchemeName
+    threshold: Annotated[int, Field(ge=2, le=100)] | None = None
+    """t of ``THRESHOLD_SCHEMES``: so many silos open what fewer cannot."""
+    he: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,40}$")] | None = None
+    """Name of the allow-listed parameters of ``HE_SCHEMES``."""
+    validity: ValidityClaim | None = None
     architecture: HexDigest
     model: HexDigest
     """Digest of the model every silo must start from; each hashes the bytes it received itself."""
     parameters: Count
     cohort: Annotated[tuple[CohortMember, ...], Field(min_length=2, max_length=1000)]
-    servers: Annotated[tuple[ServerSlot, ...], Field(min_length=2, max_length=16)]
+    servers: Annotated[tuple[ServerSlot, ...], Field(max_length=16)]
+    """Share servers of ``additive``; every other scheme has one server, the aggregator, and none here."""
     training: TrainingTerms
     dp: DpTerms | None
     vector: VectorTerms
@@ -189,6 +214,19 @@ class RoundPlan(Frozen):
             raise ValueError("servers: expected distinct servers")
         if not 1 <= self.round <= self.rounds:
             raise ValueError(f"round: expected 1 to {self.rounds}, got {self.round}")
+        return self
+
+    @model_validator(mode="after")
+    def _the_scheme_has_what_it_needs(self) -> Self:
+        if (self.scheme == "additive") != (len(self.servers) >= 2) or len(self.servers) == 1:
+            raise ValueError(f"servers: expected two or more with additive, none with {self.scheme}")
+        for field, schemes in (("threshold", THRESHOLD_SCHEMES), ("he", HE_SCHEMES)):
+            if (self.scheme in schemes) != (getattr(self, field) is not None):
+                raise ValueError(f"{field}: expected it with {', '.join(schemes)} and with no other scheme")
+        if self.validity is not None and self.scheme != "additive":
+            raise ValueError(f"validity: expected it with additive only, got {self.scheme}")
+        if self.threshold is not None and self.threshold > len(self.cohort):
+            raise ValueError(f"threshold: expected at most {len(self.cohort)} (the cohort)")
         return self
 
     @cached_property

@@ -16,6 +16,8 @@ from privacy.errors import NotAllowed
 from privacy.ids import Digest, HexDigest, HexKey, Name, PartyId, PartyName, ServerId, SiloId
 
 Role = Literal["silo", "aggregator", "share_server", "researcher"]
+SEALED_TO: tuple[Role, ...] = ("silo", "share_server")
+"""Whom others send secrets through a server that must not read them."""
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -30,7 +32,7 @@ class Member(Frozen):
     """Who runs the machine; share servers must differ here."""
     verify_key: HexKey
     sealing_key: Annotated[str, Field(max_length=2432)] = ""
-    """Hex of ML-KEM-768 ‖ X25519 public keys; share servers only."""
+    """Hex of ML-KEM-768 ‖ X25519 public keys: silos and share servers, to whom secrets are sealed."""
     url: Annotated[str, Field(max_length=300)] = ""
     """Where the others dial; servers only, always https."""
 
@@ -38,8 +40,8 @@ class Member(Frozen):
     def _servers_are_reachable_and_sealable(self) -> Self:
         if self.role in ("aggregator", "share_server") and not self.url.startswith("https://"):
             raise ValueError(f"member {self.id}: expected an https:// url, got {self.url!r}")
-        if (self.role == "share_server") != bool(self.sealing_key):
-            raise ValueError(f"member {self.id}: a sealing key belongs to share servers, and to each of them")
+        if (self.role in SEALED_TO) != bool(self.sealing_key):
+            raise ValueError(f"member {self.id}: a sealing key belongs to {' and '.join(SEALED_TO)}, to each")
         return self
 
 

@@ -25,7 +25,7 @@ from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, PeerFault, SignatureRejected
 from privacy.identity import SealingKey, SigningKey
 from privacy.keystore import FederationPin, Identity, load_identity, read_secret, write_secret
-from privacy.roster import Role
+from privacy.roster import SEALED_TO, Role
 from sealsum.registrar_client import AnswerLost, request_certificate
 from silo_agent.durable import write_durably
 
@@ -69,7 +69,7 @@ def enrol(invitation: Invitation, state: Path, transport: httpx.BaseTransport | 
     """
     _make_private(state)  # (1)
     signing = SigningKey.generate()  # (2)
-    sealing = SealingKey.generate() if invitation.role == "share_server" else None
+    sealing = SealingKey.generate() if invitation.role in SEALED_TO else None
     write_secret(state / "identity.key", signing.to_pem())
     if sealing is not None:
         write_secret(state / "sealing.key", sealing.to_bytes())

@@ -25,14 +25,14 @@ from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.attendance import Attendance, Attended, names_of
 from silo_agent.charter_pin import CharterPin
 from silo_agent.delivery import Delivery
-from silo_agent.dpsgd import Stopped
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import CapReached
 from silo_agent.outbox import Stored
 from silo_agent.participation import Site
-from silo_agent.problems import Unreachable
+from silo_agent.problems import Stopped, Unreachable
 from silo_agent.refusals import finding_of, refusal_of
 from silo_agent.results import open_result
+from silo_agent.schemes.catalogue import half_of
 from silo_agent.settings import SiloSettings
 from silo_agent.transport import FederationClient
 
@@ -135,23 +135,25 @@ class Agent:
                 attended = self._reopen(stored)
             except PeerFault as error:  # signed under a roster that is no longer in force
                 _log.warning("resumed", extra={"context": stored.context, "outcome": f"dropped: {error}"})
-                self._attendance.outbox.remove(stored.context)
+                self._attendance.forget(stored.context)
                 continue
             _log.info("resumed", extra={**names_of(attended.plan), "outcome": "resent"})
             self._finish(attended)
             self._after = stored.context
 
     def _reopen(self, stored: Stored) -> Attended:
-        offer = open_envelope(
+        opened = open_envelope(
             stored.contribution.offer,
             RoundOffer,
             kind="offer",
             context=stored.context,
             verify_key_of=lambda sender: self._site.charter.member(sender).verify_key,
             max_bytes=MAX_BYTES["offer"],
-        ).message
+        )
+        offer = opened.message
         dataset = JobSpec.model_validate_json(offer.job.body).dataset
-        return Attended(offer.plan, dataset, stored, train_ms=0.0, own_ms=0.0)
+        seat = self._attendance.seat(offer.plan, opened.sender, self._site, self._delivery)
+        return Attended(offer.plan, dataset, stored, half_of(seat), train_ms=0.0, own_ms=0.0)
 
     def _next_offer(self, until_idle: bool) -> Envelope | None:
         try:
@@ -212,17 +214,19 @@ class Agent:
     def _finish(self, attended: Attended) -> None:
         """Carry a contribution, wait for the round's end, and forget the round."""
         names = names_of(attended.plan)
+        own_ms = attended.own_ms
         started = time.perf_counter()
         try:
-            self._delivery.deliver(attended.stored)
+            attended.half.deliver(attended.stored)
             _log.info("uploaded", extra=names)
+            own_ms += 1000 * (time.perf_counter() - started)
+            attended.half.conclude(attended.stored)
         except PeerFault as error:
             # The servers that have it may complete the round without the others, or the deadline ends it.
             _log.warning("upload_failed", extra={**names, "reason": str(error)})
-        own_ms = attended.own_ms + 1000 * (time.perf_counter() - started)
         self._attendance.foresee(attended)
         envelope = self._await_result(attended.plan.context)
-        self._attendance.outbox.remove(attended.plan.context)
+        self._attendance.forget(attended.plan.context)
         if envelope is None:
             return
         started = time.perf_counter()

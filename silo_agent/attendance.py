@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import threading
 import time
@@ -16,22 +17,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from privacy.dp.events import round_event
-from privacy.ids import ServerId
+from privacy.ids import Context, Digest, PartyId
 from privacy.keystore import Identity
 from privacy.plan import RoundPlan
-from privacy.wire.envelope import Envelope, sign_message
+from privacy.wire.envelope import Envelope
 from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
+from silo_agent.encoded import EncodedUpdate
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
 from silo_agent.models.adapters import assert_layout, find_adapter
-from silo_agent.outbox import Contribution, Outbox, Stored, encode_seed
+from silo_agent.outbox import Contribution, Outbox, Stored
 from silo_agent.participation import (
-    CheckedModel,
     Invitation,
     Site,
     charge_for,
@@ -42,8 +40,9 @@ from silo_agent.participation import (
     weight_of,
 )
 from silo_agent.round_memory import RoundMemory
+from silo_agent.schemes.catalogue import half_of
+from silo_agent.schemes.half import SchemeHalf, Seat
 from silo_agent.settings import SiloSettings
-from silo_agent.sharing import Sharing
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +54,7 @@ class Attended:
     plan: RoundPlan
     dataset: str
     stored: Stored
+    half: SchemeHalf
     train_ms: float
     own_ms: float
     """Everything of the round so far that is this silo's work beyond training."""
@@ -86,12 +86,12 @@ class Attendance:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
 
         (1) signatures, threat models, invitation, round, dataset, model terms; (2) the model, hashed here;
-        (3) a round that nothing is charged for is remembered (the ledger remembers the others);
-        (4) RESERVE, before data are read; (5) read; (6) BEGIN, before batches and noise are drawn;
-        (7) train; (8) encode, share, sign; (9) outbox; (10) SETTLE.
+        (3) what the scheme agrees on with the others beforehand; (4) a round that nothing is charged for is
+        remembered (the ledger remembers the others); (5) RESERVE, before data are read; (6) read; (7) BEGIN,
+        before batches and noise are drawn; (8) train; (9) encode, seal, sign; (10) outbox; (11) SETTLE.
 
         Raises:
-            SealsumError: the first of these that says no. From (4) on the round stays charged.
+            SealsumError: the first of these that says no. From (5) on the round stays charged.
         """
         started = time.perf_counter()
         # (1)
@@ -108,29 +108,51 @@ class Attendance:
         # (2)
         model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))
         # (3)
+        waiting = time.perf_counter()
+        half = half_of(self.seat(plan, offer.sender, site, delivery))
+        half.prepare()
+        waited_ms = 1000 * (time.perf_counter() - waiting)
+        # (4)
         if plan.dp is None:
             self._memory.remember(plan.job_digest, plan.round)
-        # (4)
+        # (5)
         ledger = self._books[invitation.job.dataset]
         reserved = self._reserve(ledger, invitation)
-        # (5)
-        records = self._datasets.read(invitation.dataset, invitation.job, site.min_records)
         # (6)
+        records = self._datasets.read(invitation.dataset, invitation.job, site.min_records)
+        # (7)
         if reserved is not None:
             ledger.begin(reserved, datetime.now(UTC))
-        # (7)
+        # (8)
         training = time.perf_counter()
         update = train_update(invitation, model, adapter, records, reserved, self._stopping)
         train_ms = 1000 * (time.perf_counter() - training)
         _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1)})
-        # (8), (9)
-        stored = self._store(
-            envelope, site, invitation, model, update, weight_of(invitation, records), ledger
-        )
-        # (10)
+        # (9), (10)
+        encoded = EncodedUpdate(plan, update, weight_of(invitation, records))
+        stored = self._store(envelope, plan, half, encoded, model.digest, ledger)
+        # (11)
         self._books.settle_if_open(plan.context, datetime.now(UTC))
-        own_ms = 1000 * (time.perf_counter() - started) - train_ms
-        return Attended(plan, invitation.job.dataset, stored, train_ms, own_ms)
+        own_ms = 1000 * (time.perf_counter() - started) - train_ms - waited_ms
+        return Attended(plan, invitation.job.dataset, stored, half, train_ms, own_ms)
+
+    def seat(self, plan: RoundPlan, aggregator: PartyId, site: Site, delivery: Delivery) -> Seat:
+        """What the round's scheme is given."""
+        return Seat(
+            plan=plan,
+            silo=site.silo,
+            aggregator=aggregator,
+            identity=self._identity,
+            charter=site.charter,
+            policies=site.policies,
+            delivery=delivery,
+            directory=self._settings.state_dir / "secrets" / plan.context,
+        )
+
+    def forget(self, context: Context) -> None:
+        """The round is over: its contribution and its scheme's secrets go."""
+        self.outbox.remove(context)
+        shutil.rmtree(self._settings.state_dir / "secrets" / context, ignore_errors=True)
 
     def foresee(self, attended: Attended) -> None:
         """While others work, compute in a thread what the job's next reservation will need."""
@@ -160,28 +182,19 @@ class Attendance:
     def _store(
         self,
         offer: Envelope,
-        site: Site,
-        invitation: Invitation,
-        model: CheckedModel,
-        update: NDArray[np.float32],
-        weight: float,
+        plan: RoundPlan,
+        half: SchemeHalf,
+        update: EncodedUpdate,
+        model: Digest,
         ledger: Ledger,
     ) -> Stored:
-        plan = invitation.plan
-        sealing_keys: dict[ServerId, str] = {
-            slot.server: site.charter.member(slot.server).sealing_key for slot in plan.servers[1:]
-        }
-        sharing = Sharing(plan, site.silo, model.digest, sealing_keys, update, weight)
         try:
-            self.outbox.put_parts(plan.context, sharing.parts())
+            self.outbox.put_parts(plan.context, half.seal(update, model))
         except BaseException:
             self.outbox.remove(plan.context)
             raise
-        manifest = sign_message(
-            sharing.manifest(ledger.head), "manifest", plan.context, site.silo, self._identity.signing
-        )
-        seeds = {server: encode_seed(sealed) for server, sealed in sharing.sealed_seeds.items()}
-        contribution = Contribution(offer=offer, manifest=manifest, seeds=seeds)
+        signed = half.manifest(ledger.head)
+        contribution = Contribution(offer=offer, manifest=signed.manifest, seeds=signed.seeds)
         return self.outbox.complete(plan.context, contribution)
 
     @property

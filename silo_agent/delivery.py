@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from privacy.roster import Charter, Member
 from privacy.update import FLOAT_BYTES
 from privacy.wire.envelope import Envelope
 from silo_agent.outbox import Stored
+from silo_agent.problems import Stopped
 from silo_agent.transport import FederationClient
 
 POLL_S = 20.0
@@ -35,7 +37,8 @@ class Delivery:
 
         self.aggregator = dial(aggregators[0])
         self._servers = {ServerId(member.id): dial(member) for member in charter.with_role("share_server")}
-        self._threads = ThreadPoolExecutor(len(self._servers), thread_name_prefix="upload")
+        self._threads = ThreadPoolExecutor(max(1, len(self._servers)), thread_name_prefix="upload")
+        self._stopping = stopping
         self._ahead: tuple[Digest, bytes] | None = None
 
     def close(self) -> None:
@@ -63,8 +66,8 @@ class Delivery:
         """Fetch the model that the next round will start from, while the aggregator plans that round."""
         self._ahead = (digest, self.fetch_model(digest, parameters, scratch))
 
-    def deliver(self, stored: Stored) -> None:
-        """Send a contribution: to all servers at once, then its manifest to the aggregator.
+    def to_share_servers(self, stored: Stored) -> None:
+        """Send a contribution: to all share servers at once, then its manifest to the aggregator.
 
         Raises:
             PeerFault: the first server's refusal, once every server has been tried.
@@ -86,6 +89,31 @@ class Delivery:
             "sealed_seed": seeds.get(server),
         }
         client.post_json(f"/v1/rounds/{stored.context}/manifests", submission)
+
+    def await_step(self, context: Context, step: str) -> tuple[Envelope, ...]:
+        """What a step of the round needs from the others, once the aggregator has opened it; not verified.
+
+        Raises:
+            Stopped: the agent was told to end. OutOfOrder: the round is over.
+            NotAllowed: it goes on without us.
+        """
+        while not self._stopping.is_set():
+            inbox = self.aggregator.get_envelopes(f"/v1/rounds/{context}/steps/{step}", wait_s=POLL_S)
+            if inbox is not None:
+                return inbox
+        raise Stopped(f"round: the agent was told to end before step {step}")
+
+    def send_step(self, context: Context, step: str, messages: Sequence[Envelope]) -> None:
+        """Send this silo's messages of a step; idempotent."""
+        self.aggregator.post_envelopes(f"/v1/rounds/{context}/steps/{step}", messages)
+
+    def put_file(self, context: Context, name: str, index: int, raw: bytes) -> None:
+        """Send one file of the round to the aggregator; idempotent."""
+        self.aggregator.put_bytes(f"/v1/rounds/{context}/files/{name}/{index}", raw)
+
+    def get_file(self, context: Context, name: str, index: int, limit: int) -> bytes:
+        """Fetch one file of the round from the aggregator; not verified."""
+        return self.aggregator.get_bytes(f"/v1/rounds/{context}/files/{name}/{index}", limit=limit)
 
     def refuse(self, context: Context, refusal: Envelope) -> None:
         """Tell the aggregator that this silo takes no part."""

@@ -20,20 +20,17 @@ from opacus.validators import ModuleValidator
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from privacy.errors import ConfigurationError, SealsumError
+from privacy.errors import ConfigurationError
 from privacy.plan import DpTerms, ModelTerms, TrainingTerms
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ModelAdapter, build_model, export_vector
+from silo_agent.problems import Stopped
 from silo_agent.randomness import gaussian, poisson_sample
 
 _CLIP_MARGIN: Final = 1.0 - 1e-12
 """float64 norms and products round by far less; clipping this much tighter keeps each record within C."""
 _GRADIENTS_IN_MEMORY: Final = 1 << 25
 """Per-record gradient coordinates held at once (384 MiB); larger samples are clipped in several goes."""
-
-
-class Stopped(SealsumError):
-    """The agent was told to end during training; what was reserved stays charged."""
 
 
 class _Descent:

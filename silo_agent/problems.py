@@ -12,6 +12,7 @@ from privacy.errors import (
     NotFound,
     OutOfOrder,
     PeerFault,
+    SealsumError,
     SignatureRejected,
     TooLarge,
     Unprocessable,
@@ -40,6 +41,10 @@ _FAULT_BY_STATUS: Final[dict[int, type[PeerFault]]] = {
     413: TooLarge,
     422: Unprocessable,
 }
+
+
+class Stopped(SealsumError):
+    """The agent was told to end while it trained or waited for a step; what was reserved stays charged."""
 
 
 class Unreachable(PeerFault):

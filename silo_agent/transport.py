@@ -12,7 +12,7 @@ import json
 import ssl
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -32,7 +32,7 @@ from tenacity.nap import sleep_using_event
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, MalformedMessage, TooLarge
 from privacy.keystore import Identity
-from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope
+from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, parse_envelopes
 from silo_agent.problems import MAX_PROBLEM_BYTES, Unreachable, fault_from
 
 T = TypeVar("T")
@@ -177,6 +177,17 @@ class FederationClient:
     def put_part(self, context: str, index: int, raw: bytes) -> None:
         """PUT one part of a vector share to the share server that holds vectors."""
         self.put_bytes(f"/v1/rounds/{context}/parts/{index}", raw)
+
+    def get_envelopes(
+        self, path: str, *, wait_s: float, params: Mapping[str, str] | None = None
+    ) -> tuple[Envelope, ...] | None:
+        """``long_poll`` for a list of envelopes, not yet verified."""
+        body = self.long_poll(path, wait_s=wait_s, params=params)
+        return None if body is None else parse_envelopes(body)
+
+    def post_envelopes(self, path: str, envelopes: Sequence[Envelope]) -> None:
+        """POST a list of envelopes."""
+        self._post(path, canonical_bytes([one.model_dump(mode="json") for one in envelopes]), 1 << 20)
 
     def post_envelope(self, path: str, envelope: Envelope, *, limit: int = 1 << 20) -> bytes:
         """POST an envelope; returns the answer's body."""

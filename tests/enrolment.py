@@ -16,7 +16,7 @@ from aggregator.enrolment.messages import EnrolRequest, Invitation
 from aggregator.enrolment.registrar import Registrar
 from policies.loader import load_threat_model
 from privacy.identity import SealingKey, SigningKey
-from privacy.roster import Role
+from privacy.roster import SEALED_TO, Role
 from tests.federation import demo_policy_text
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -63,7 +63,7 @@ class Applicant:
     @staticmethod
     def of(invitation: Invitation) -> Applicant:
         """Keys as the party makes them."""
-        sealing = SealingKey.generate() if invitation.role == "share_server" else None
+        sealing = SealingKey.generate() if invitation.role in SEALED_TO else None
         return Applicant(invitation, SigningKey.generate(), sealing)
 
     @property

@@ -33,7 +33,7 @@ from privacy.plan import (
     TrainingTerms,
     VectorTerms,
 )
-from privacy.roster import Charter, Member, Role
+from privacy.roster import SEALED_TO, Charter, Member, Role
 from privacy.schema import DataSchema, Label, NumericFeature
 from privacy.secagg.additive import AdditiveSiloHalf, Ring, ring_to_bytes
 from privacy.secagg.encoding import encode, encode_weight
@@ -118,7 +118,7 @@ class Federation:
 
     def _add(self, name: str, role: Role, entity: str) -> None:
         signing = SigningKey.generate()
-        sealing = SealingKey.generate() if role == "share_server" else None
+        sealing = SealingKey.generate() if role in SEALED_TO else None
         serves = role in ("aggregator", "share_server")
         member = Member(
             id=PartyId(name),

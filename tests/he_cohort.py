@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from privacy.ids import Digest
 from privacy.plan import VectorTerms
 from privacy.secagg.he.framing import he_stretches
 from privacy.secagg.he.keys import HeKey, KeyUse, make_key
@@ -15,7 +16,8 @@ from privacy.secagg.he.parameters import PARAMETERS, HeParameters
 from privacy.secagg.he.silo_half import HeSiloHalf
 from privacy.secagg.he.sum_half import HeSumHalf
 
-USES = {name: KeyUse("hearts", 1, parameters) for name, parameters in PARAMETERS.items()}
+JOB = Digest("ab" * 32)
+USES = {name: KeyUse("hearts", 1, JOB, parameters) for name, parameters in PARAMETERS.items()}
 KEYS: dict[str, HeKey] = {name: make_key(use) for name, use in USES.items()}
 SCALE_BITS = {"bfv-2048-40": 15, "bfv-2048-54": 20, "ckks-4096-36": 14}
 

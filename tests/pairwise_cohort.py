@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.canonical import canonical_bytes, sha256_hex
+from privacy.chain import EMPTY
 from privacy.errors import PeerFault, SealsumError
 from privacy.identity import SigningKey
 from privacy.ids import Context, Digest, PartyId, SiloId
@@ -89,7 +90,7 @@ class Member:
             masks.mask(piece.index, self.update[piece.start : piece.start + piece.length])
             for piece in stretches(len(self.update))
         ]
-        return self.keep(sign_masked(self.state, self.key, masks))
+        return self.keep(sign_masked(self.state, self.key, masks, EMPTY))
 
     def agree(self, manifests: Sequence[Envelope]) -> tuple[Envelope, ...]:
         return self.keep(agree_survivors(self.state, self.key, manifests))

@@ -15,7 +15,7 @@ from aggregator.enrolment.registrar import secret_digest
 from privacy.errors import ConfigurationError
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
-from privacy.roster import Member, Role
+from privacy.roster import SEALED_TO, Member, Role
 from privacy.wire.charter import OFFICER
 from privacy.wire.envelope import BROADCAST
 
@@ -89,7 +89,7 @@ def _check(guest: Guest) -> None:
             legal_entity=guest.legal_entity,
             operator=guest.operator,
             verify_key=SigningKey.generate().verify_key,
-            sealing_key="00" if guest.role == "share_server" else "",
+            sealing_key="00" if guest.role in SEALED_TO else "",
             url=guest.url,
         )
     except ValidationError as error:

@@ -18,6 +18,7 @@ from privacy.canonical import sha256_hex
 from privacy.errors import NotAllowed, SignatureRejected, Unprocessable
 from privacy.identity import sealing_public_key
 from privacy.ids import Digest
+from privacy.roster import SEALED_TO
 
 WRONG_SECRETS_MAX = 5
 """After so many wrong secrets an invitation is void. 256-bit secrets are not guessed in any number of
@@ -99,9 +100,10 @@ def _still_open(invited: RegisteredParty, now: datetime) -> None:
 
 
 def _sealing_key_fits(invited: RegisteredParty, sealing_key: str) -> None:
-    if (invited.role == "share_server") != bool(sealing_key):
+    if (invited.role in SEALED_TO) != bool(sealing_key):
         raise Unprocessable(
-            f"sealing_key: expected one from share servers only, and {invited.party} is a {invited.role}"
+            f"sealing_key: expected one from {' and '.join(SEALED_TO)} only, "
+            f"and {invited.party} is a {invited.role}"
         )
     if sealing_key:
         sealing_public_key(sealing_key)

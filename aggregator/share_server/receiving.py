@@ -6,11 +6,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 
-from aggregator.blobs import Directory, read_chunks, sha256_of
+from aggregator.blobs import Directory, sha256_of
+from aggregator.parts import check_parts, part_name
 from aggregator.received import open_from
 from aggregator.share_server.phases import follow
 from aggregator.share_server.rounds import AdmittedRounds, add_seed
-from aggregator.share_server.summing import part_name
 from aggregator.store import Store
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedPlan, AdmittedUpdate, admit_update
@@ -24,9 +24,6 @@ from privacy.secagg.additive import unseal_seed
 from privacy.secagg.parts import stretch, stretches
 from privacy.wire.envelope import Envelope, Verified
 from privacy.wire.messages import ShareManifest
-
-MISSING_NAMED = 20
-"""Missing parts that a refusal lists; the silo sends them and commits again."""
 
 
 class ShareIntake:
@@ -108,7 +105,8 @@ class ShareIntake:
             update = self._judge(admitted, manifest)
             # (5)
             if admitted.plan.servers[0].server == self._me:
-                await asyncio.to_thread(self._check_parts, admitted.plan, manifest.message)
+                names = [part_name(piece.index) for piece in stretches(admitted.plan.vector_length)]
+                await asyncio.to_thread(check_parts, self._parts, ctx, silo, names, manifest.message.parts)
             else:
                 self._check_seed(admitted.plan, manifest.message, sealed)
             with self._store.write() as transaction:
@@ -146,22 +144,6 @@ class ShareIntake:
     def _check_invited(self, plan: RoundPlan, silo: SiloId) -> None:
         if silo not in plan.silos:
             raise NotAllowed(f"silo {silo}: it is not in this round's cohort")
-
-    def _check_parts(self, plan: RoundPlan, manifest: ShareManifest) -> None:
-        missing, wrong = [], []
-        for piece in stretches(plan.vector_length):
-            segments = (plan.context, manifest.silo, part_name(piece.index))
-            if not self._parts.exists(*segments):
-                missing.append(piece.index)
-            elif sha256_of(read_chunks(self._parts.path(*segments))) != manifest.parts[piece.index]:
-                wrong.append(piece.index)
-        if missing:
-            listed = ", ".join(str(index) for index in missing[:MISSING_NAMED])
-            raise Unprocessable(
-                f"manifest.parts: {len(missing)} missing, send them and commit again: {listed}"
-            )
-        if wrong:
-            raise Unprocessable(f"manifest.parts: part {wrong[0]} here is not the one the manifest names")
 
     def _check_seed(self, plan: RoundPlan, manifest: ShareManifest, sealed: bytes | None) -> None:
         """Open the seed to know that it opens, and drop it: it is stored sealed only.

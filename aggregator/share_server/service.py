@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from aggregator.blobs import Directory
+from aggregator.parts import part_name
 from aggregator.received import open_from, open_of_servers, open_offer, survivors_of
 from aggregator.share_server.phases import follow
 from aggregator.share_server.receiving import ShareIntake
@@ -23,7 +24,7 @@ from aggregator.share_server.rounds import (
     seeds_of,
     unfinished,
 )
-from aggregator.share_server.summing import part_name, sum_masks, sum_vectors
+from aggregator.share_server.summing import sum_masks, sum_vectors
 from aggregator.store import Store
 from policies.gates import AdmittedPlan, ClearedCohort, admit_plan, check_survivors, clear_cohort
 from policies.loader import LoadedPolicy

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from aggregator.blobs import Directory, checked
+from aggregator.parts import part_name
 from privacy.canonical import sha256_hex
 from privacy.identity import SealingKey
 from privacy.ids import Digest, ServerId, SiloId
@@ -16,11 +17,6 @@ from privacy.plan import RoundPlan
 from privacy.secagg.additive import Ring, SeedSumHalf, VectorSumHalf, ring_to_bytes, unseal_seed
 from privacy.secagg.parts import Stretch, stretches
 from privacy.wire.messages import ShareManifest
-
-
-def part_name(index: int) -> str:
-    """File name of a part."""
-    return f"{index:05d}"
 
 
 def sum_vectors(

@@ -78,7 +78,9 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
     # (b)
     demand(same(offer["job"], job.envelope), entry, "the offer carries another job")
     # (c)
-    copied = {field: terms[field] for field in ("job", "rounds", "scheme", "training", "dp", "vector")} | {
+    copied = {
+        field: terms[field] for field in ("job", "rounds", "scheme", "training", "dp", "vector", "validity")
+    } | {
         "protocol": "sealsum/1",
         "federation": roster.charter["federation"],
         "charter": roster.digest,

@@ -29,7 +29,7 @@ SHAPES = {
     "member": "id:name role:text legal_entity:text operator:text verify_key:hex sealing_key:text url:text",
     "job": "job:name federation:name charter:hex purpose:text dataset:name data:data model:model "
     "initial_model:hex training:training dp:dp? rounds:int scheme:text "
-    "vector:object min_silos:int round_deadline_s:int",
+    "vector:object validity:validity? min_silos:int round_deadline_s:int",
     "data": "features:[feature] label:object *",
     "feature": "column:text *",
     "model": "layout:[tensor] *",
@@ -38,8 +38,10 @@ SHAPES = {
     "dp": "model:text unit:text adjacency:text sampling:text sample_rate:real noise_multiplier:real "
     "clip_l2:real normaliser:real delta:real",
     "plan": "protocol:text session:session federation:name charter:hex roster_epoch:int policy:hex job:name "
-    "job_digest:hex round:int rounds:int scheme:text architecture:hex model:hex parameters:int cohort:[silo] "
-    "servers:[server] training:training dp:dp? vector:object min_survivors:int deadline_s:int",
+    "job_digest:hex round:int rounds:int scheme:text threshold:int? he:text? validity:validity? "
+    "architecture:hex model:hex parameters:int cohort:[silo] servers:[server] "
+    "training:training dp:dp? vector:object min_survivors:int deadline_s:int",
+    "validity": "kind:text norm_bound:real",
     "silo": "silo:name verify_key:hex",
     "server": "server:name verify_key:hex",
     "offer": "plan:plan job:envelope log_head:head",

@@ -32,11 +32,27 @@ MessageKind = Literal[
     "pairwise_masked",
     "pairwise_consistency",
     "pairwise_unmask",
+    "he_key",
+    "he_manifest",
+    "he_sum",
+    "he_opened",
+    "validity_manifest",
+    "coin_commitment",
+    "coin_reveal",
+    "validity_proof",
+    "validity_check",
+    "validity_verdict",
+    "threshold_commit",
+    "threshold_reveal",
+    "threshold_manifest",
+    "threshold_sum",
+    "threshold_partial",
 ]
 BROADCAST = PartyId("all")
 MAX_ENVELOPE_BYTES = 24 << 20
 
 M = TypeVar("M", bound=BaseModel)
+M_co = TypeVar("M_co", bound=BaseModel, covariant=True)
 
 
 class Envelope(Frozen):
@@ -57,10 +73,10 @@ class Envelope(Frozen):
 
 
 @dataclass(frozen=True)
-class Verified(Generic[M]):
+class Verified(Generic[M_co]):
     """A message whose signature, sender, recipient, kind and context have been checked."""
 
-    message: M
+    message: M_co
     sender: PartyId
     context: Digest
     envelope: Envelope
@@ -109,6 +125,21 @@ def parse_envelope(raw: bytes) -> Envelope:
         return Envelope.model_validate(parse_canonical(raw, MAX_ENVELOPE_BYTES))
     except ValidationError as error:
         raise MalformedMessage(f"envelope: {_first_fault(error)}") from error
+
+
+def parse_envelopes(raw: bytes) -> tuple[Envelope, ...]:
+    """Decode a list of envelopes; nothing in them is believed yet.
+
+    Raises:
+        MalformedMessage: over 24 MiB, not canonical JSON, or not a list of envelopes.
+    """
+    values = parse_canonical(raw, MAX_ENVELOPE_BYTES)
+    if not isinstance(values, list):
+        raise MalformedMessage(f"envelopes: expected a list, got {type(values).__name__}")
+    try:
+        return tuple(Envelope.model_validate(value) for value in values)
+    except ValidationError as error:
+        raise MalformedMessage(f"envelopes: {_first_fault(error)}") from error
 
 
 def open_envelope(

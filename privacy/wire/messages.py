@@ -106,6 +106,16 @@ MAX_BYTES: dict[MessageKind, int] = {
     "opening": 8 << 20,
     "result": 1 << 20,
     "refusal": 1 << 14,
+    "he_key": 1 << 19,
+    "he_manifest": 8 << 20,
+    "he_sum": 16 << 20,
+    "he_opened": 8 << 20,
+    "validity_manifest": 8 << 20,
+    "coin_commitment": 1 << 12,
+    "coin_reveal": 1 << 12,
+    "validity_proof": 1 << 12,
+    "validity_check": 1 << 12,
+    "validity_verdict": 1 << 12,
 }
 """Largest body of each kind, checked before it is parsed."""
 

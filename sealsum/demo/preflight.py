@@ -10,7 +10,7 @@ from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
-from privacy.roster import Charter, Member
+from privacy.roster import SEALED_TO, Charter, Member
 from sealsum.demo.cast import CAST, FEDERATION
 from sealsum.demo.job import DemoTerms
 from sealsum.job_judgement import job_findings
@@ -38,7 +38,7 @@ def _trial_charter(policy: LoadedPolicy) -> Charter:
             legal_entity=part.legal_entity,
             operator=part.operator,
             verify_key=SigningKey.generate().verify_key,
-            sealing_key="00" if part.role == "share_server" else "",
+            sealing_key="00" if part.role in SEALED_TO else "",
             url="https://127.0.0.1" if part.serves else "",
         )
         for part in CAST

@@ -157,13 +157,15 @@ def test_the_subject_of_a_request_is_ignored(tmp_path: Path) -> None:
     assert "CN=hospital-a" in leaf.subject.rfc4514_string()
 
 
-@pytest.mark.parametrize(("role", "sealing_key"), [("silo", "00" * 1216), ("share_server", "")])
-def test_a_sealing_key_comes_with_share_servers_and_only_with_them(
+@pytest.mark.parametrize(
+    ("role", "sealing_key"), [("researcher", "00" * 1216), ("silo", ""), ("share_server", "")]
+)
+def test_a_sealing_key_comes_with_silos_and_share_servers_and_only_with_them(
     tmp_path: Path, role: str, sealing_key: str
 ) -> None:
     authority = found(tmp_path / "fed")
     applicant = Applicant.of(invited(authority, guest("party", role)))  # type: ignore[arg-type] # a parameter
-    with pytest.raises(Unprocessable, match="expected one from share servers only"):
+    with pytest.raises(Unprocessable, match="expected one from silo and share_server only"):
         registrar_of(authority).enrol(applicant.request.model_copy(update={"sealing_key": sealing_key}), NOW)
 
 

@@ -70,7 +70,7 @@ def test_every_term_inside_training_dp_and_vector_is_the_researchers(field: str)
 def test_an_altered_scheme_is_refused() -> None:
     honest = honest_round()
     plan = altered(honest.plan, scheme="none")
-    assert _binding(honest, plan) == ["altered_scheme"]
+    assert _binding(honest, plan) == ["altered_scheme", "share_servers"]
     assert _limits(honest, plan) == ["scheme"]
 
 
@@ -259,6 +259,8 @@ def test_no_plan_rule_is_idle() -> None:
     hostile = altered(
         honest.plan,
         scheme="none",
+        threshold=2,
+        he="bfv-2048-40",
         dp=None,
         training=examples,
         cohort=honest.plan.cohort[:2],

@@ -13,7 +13,7 @@ from policies.explain import explain
 from policies.findings import MAX_TEXT, Finding, PolicyRefusal
 from policies.gates import admit_plan, clear_cohort
 from policies.loader import load_threat_model
-from privacy.plan import CohortMember, RoundPlan, ServerSlot
+from privacy.plan import CohortMember, RoundPlan, ServerSlot, ValidityClaim
 from privacy.wire.messages import Refusal
 from tests.unit.policies.policies_terms import altered, bent, honest_round
 
@@ -57,6 +57,9 @@ FORGERIES: dict[str, Callable[[RoundPlan], st.SearchStrategy[Any]]] = {
     "round": lambda plan: st.integers(1, plan.rounds),
     "rounds": lambda plan: COUNT,
     "scheme": lambda plan: st.sampled_from(["none", "pairwise", "ckks"]),
+    "threshold": lambda plan: st.integers(2, 100),
+    "he": lambda plan: st.sampled_from(["bfv-2048-40", "ckks-4096-36", "homemade"]),
+    "validity": lambda plan: st.builds(ValidityClaim, norm_bound=REAL),
     "architecture": lambda plan: HEX,
     "model": lambda plan: HEX,
     "parameters": lambda plan: COUNT,

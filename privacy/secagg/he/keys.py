@@ -1,12 +1,12 @@
-"""The silos' one secret key of an epoch: made by one silo, wrapped to each other silo, never to a server.
+"""The silos' one secret key of a job: made by one silo, wrapped to each other silo, never to a server.
 
 1. The maker draws a key and commits to it by its id, a hash that every silo can recompute.
-2. It seals the key to each other silo by HPKE (RFC 9180), bound to federation, epoch, parameters, maker,
+2. It seals the key to each other silo by HPKE (RFC 9180), bound to federation, epoch, job, parameters, maker,
    recipient and id; the envelope around it is signed, for HPKE names no sender.
 3. Each silo unseals, recomputes the id and, with it, signs what it encrypts: a maker who gave two silos
    different keys gave them different ids, and the aggregator refuses to mix those.
 
-A new roster epoch needs a new key: a silo that has left must not read on.
+A new job or roster epoch needs a new key: a silo that has left must not read on.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from privacy.secagg.he.parameters import HeParameters, parameters_named
 
 @dataclass(frozen=True)
 class KeyUse:
-    """What a key is good for: one federation, one epoch of its roster, one row of parameters."""
+    """What a key is good for: one federation, one epoch of its roster, one job, one row of parameters."""
 
     federation: str
     epoch: int
+    job: Digest
+    """Digest of the job: keys are not kept longer than the job that they serve."""
     parameters: HeParameters
 
 
@@ -53,7 +55,7 @@ class HeKey:
 
 
 def make_key(use: KeyUse) -> HeKey:
-    """A fresh key for one epoch."""
+    """A fresh key for one job."""
     return restore_key(use, generate_secret(use.parameters))
 
 
@@ -74,6 +76,7 @@ def wrap_key(key: HeKey, maker: SiloId, silo: SiloId, sealing_public_hex: str) -
     return WrappedKey(
         federation=key.use.federation,
         epoch=key.use.epoch,
+        job=key.use.job,
         parameters=key.use.parameters.name,
         key=key.id,
         maker=maker,
@@ -85,8 +88,8 @@ def wrap_key(key: HeKey, maker: SiloId, silo: SiloId, sealing_public_hex: str) -
 def unwrap_key(wrapped: WrappedKey, use: KeyUse, maker: SiloId, silo: SiloId, sealing: SealingKey) -> HeKey:
     """Take a key that another silo made, in this order:
 
-    (1) its parameters are allow-listed and those agreed; (2) it is for this federation and epoch, so
-    that yesterday's key does not come back; (3) it comes from the agreed maker, to this silo;
+    (1) its parameters are allow-listed and those agreed; (2) it is for this federation, epoch
+    and job, so that yesterday's key does not come back; (3) it comes from the agreed maker, to this silo;
     (4) it opens with our sealing key, under all of that; (5) it is the key whose id is announced;
     (6) SEAL accepts it as a secret key of these parameters.
 
@@ -99,10 +102,10 @@ def unwrap_key(wrapped: WrappedKey, use: KeyUse, maker: SiloId, silo: SiloId, se
     if parameters_named(wrapped.parameters) != use.parameters:
         raise OutOfOrder(f"key.parameters: expected {use.parameters.name}, got {wrapped.parameters}")
     # (2)
-    if (wrapped.federation, wrapped.epoch) != (use.federation, use.epoch):
+    if (wrapped.federation, wrapped.epoch, wrapped.job) != (use.federation, use.epoch, use.job):
         raise OutOfOrder(
-            f"key: expected epoch {use.epoch} of {use.federation}, "
-            f"got epoch {wrapped.epoch} of {wrapped.federation}"
+            f"key: expected epoch {use.epoch} of {use.federation}, job {use.job[:16]}…, "
+            f"got epoch {wrapped.epoch} of {wrapped.federation}, job {wrapped.job[:16]}…"
         )
     # (3)
     if (wrapped.maker, wrapped.silo) != (maker, silo):
@@ -124,7 +127,9 @@ def unwrap_key(wrapped: WrappedKey, use: KeyUse, maker: SiloId, silo: SiloId, se
 
 def _use_bytes(use: KeyUse) -> bytes:
     """Names hold no zero byte (``privacy.ids.NAME_PATTERN``), so that the form is unambiguous."""
-    return b"\x00".join([use.federation.encode(), str(use.epoch).encode(), use.parameters.name.encode()])
+    return b"\x00".join(
+        [use.federation.encode(), str(use.epoch).encode(), use.job.encode(), use.parameters.name.encode()]
+    )
 
 
 def _key_id(use: KeyUse, secret: bytes) -> Digest:

@@ -19,10 +19,11 @@ _Length = Annotated[int, Field(ge=2)]
 
 
 class WrappedKey(Frozen):
-    """Silo → one silo: the key of an epoch. The envelope's context is the charter's digest."""
+    """Silo → one silo: the key of a job. The envelope's context is the job's digest."""
 
     federation: Name
     epoch: Annotated[int, Field(ge=1)]
+    job: HexDigest
     parameters: Name
     key: HexDigest
     """Id of the key: a hash of it."""
@@ -44,6 +45,19 @@ class CiphertextManifest(Frozen):
     parts: _Parts
     """SHA-256 of each part, in order."""
     ledger_head: Head
+
+
+class OpenedSum(Frozen):
+    """Survivor → aggregator: what the one sum decrypts to, by the digests of its parts as ring elements.
+
+    A function of the inputs alone (integers, exactly rounded): a raw decryption never leaves a silo.
+    """
+
+    silo: SiloName
+    sum: HexDigest
+    """Digest of the sum manifest's body."""
+    parts: _Parts
+    """SHA-256 of each part of the opened sum, little-endian uint32, cut as in ``privacy.secagg.parts``."""
 
 
 class SumManifest(Frozen):

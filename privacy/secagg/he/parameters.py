@@ -96,6 +96,25 @@ def parameters_named(name: str) -> HeParameters:
     return PARAMETERS[name]
 
 
+def row_for(scheme: str, terms: VectorTerms, contributors: int) -> str:
+    """The row of a scheme with the shortest ciphertexts that carries the worst sum of the cohort.
+
+    Raises:
+        Unprocessable: no row of the scheme does.
+    """
+    rows = sorted(
+        (row for row in PARAMETERS.values() if row.scheme == scheme), key=lambda row: row.modulus.bit_length()
+    )
+    worst = contributors * largest_element(terms)
+    for row in rows:
+        if worst <= row.largest_sum(contributors):
+            return row.name
+    raise Unprocessable(
+        f"vector: {contributors} silos × bound {terms.coordinate_bound:g} × 2^{terms.scale_bits} exceeds the "
+        f"largest sum of every row of {scheme}; lower scale_bits or coordinate_bound"
+    )
+
+
 def assert_fits(parameters: HeParameters, terms: VectorTerms, contributors: int) -> None:
     """Refuse terms under which the sum of ``contributors`` honest updates could leave the plaintext space.
 

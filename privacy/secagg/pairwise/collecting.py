@@ -160,6 +160,8 @@ def accept_masked(shares: SharesClosed, envelope: Envelope) -> Verified[MaskedIn
         raise Equivocation(
             f"masked of silo {manifest.sender}: it dealt no shares, so its mask cannot come off"
         )
+    if message.silo != manifest.sender:
+        raise Equivocation(f"masked of silo {manifest.sender}: it speaks for silo {message.silo}")
     return manifest
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Self, TypeVar
 from pydantic import Field, StringConstraints, model_validator
 
 from privacy.canonical import Frozen, digest_of
+from privacy.chain import Head
 from privacy.identity import SigningKey
 from privacy.ids import Digest, HexDigest, HexKey, PartyId, SiloId, SiloName
 from privacy.secagg.pairwise.terms import MAX_SILOS, PairwiseTerms
@@ -47,6 +48,7 @@ class ShareBundle(Frozen):
 class MaskedInput(Frozen):
     """Step 3, silo → all: the one masked update I upload, by the digests of its parts (round 2)."""
 
+    silo: SiloName
     key_set: HexDigest
     model: HexDigest
     """Digest of the model bytes the silo itself received; its masks are made under it."""
@@ -55,6 +57,8 @@ class MaskedInput(Frozen):
     unusable: Annotated[tuple[SiloName, ...], Field(max_length=MAX_SILOS)]
     """Dealers whose shares did not open or do not fit their commitments: I can answer nothing for them."""
     parts: Annotated[tuple[HexDigest, ...], Field(min_length=1, max_length=100_000)]
+    ledger_head: Head
+    """Head of the silo's privacy ledger after reserving for this round: others witness it."""
 
     @model_validator(mode="after")
     def _silos_are_sorted(self) -> Self:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from privacy.canonical import sha256_hex
+from privacy.chain import Head
 from privacy.errors import MalformedMessage, OutOfOrder, SignatureRejected
 from privacy.identity import SealingKey, SigningKey
 from privacy.ids import Digest, SiloId
@@ -168,7 +169,7 @@ def _masks(
         yield pair_mask(secret, key_set, context, model, state.silo, peer, vector)
 
 
-def sign_masked(state: SiloState, key: SigningKey, masked: Masker) -> Step:
+def sign_masked(state: SiloState, key: SigningKey, masked: Masker, ledger_head: Head) -> Step:
     """Step 3: sign which bytes are this silo's one masked update, and forget the keys that masked it.
 
     Raises:
@@ -177,11 +178,13 @@ def sign_masked(state: SiloState, key: SigningKey, masked: Masker) -> Step:
     if state.inbox is None:
         raise OutOfOrder("pairwise masked: the shares of the others are not opened yet")
     message = MaskedInput(
+        silo=state.silo,
         key_set=state.the_key_set(),
         model=masked.model,
         dealers=state.dealers,
         unusable=state.unusable,
         parts=masked.parts,
+        ledger_head=ledger_head,
     )
     envelope = sign(message, state.terms, state.silo, key)
     if (earlier := answered(state, "masked", envelope.body_digest)) is not None:

@@ -58,6 +58,8 @@ def agree_survivors(state: SiloState, key: SigningKey, manifests: Sequence[Envel
         # (4)
         if silo not in mine.dealers:
             raise Equivocation(f"masked: silo {silo} dealt no shares")
+        if theirs.silo != silo:
+            raise Equivocation(f"masked: silo {silo} speaks for silo {theirs.silo}")
     # (5)
     if len(opened) < terms.required:
         raise BelowThreshold(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from aggregator import opening as opening_module
 from aggregator.opening import SumImplausible, open_sum
 from aggregator.received import open_of_servers, open_offer
+from aggregator.schemes.additive import Shares, check_shares
 from policies.gates import ClearedCohort, admit_plan, clear_cohort
 from policies.loader import load_threat_model
 from privacy.canonical import sha256_hex
@@ -90,7 +91,12 @@ class Opening:
             return self.bytes[server][index]
 
         asyncio.run(
-            open_sum(self.cleared, shares or self.shares(), fetch, self.model_in, self.written.append)
+            open_sum(
+                self.cleared,
+                Shares(check_shares(self.cleared, shares or self.shares()), fetch).total,
+                self.model_in,
+                self.written.append,
+            )
         )
         return np.frombuffer(b"".join(self.written), dtype="<f4")
 

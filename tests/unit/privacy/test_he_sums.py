@@ -28,7 +28,7 @@ from privacy.secagg.he.parameters import PARAMETERS
 from privacy.secagg.he.silo_half import HeSiloHalf, admit_sum
 from privacy.secagg.he.sum_half import HeSumHalf, assert_one_key
 from privacy.secagg.keystream import Dither
-from tests.he_cohort import KEYS, USES, add, open_sum, random_update, silo_half, terms_for, upload
+from tests.he_cohort import JOB, KEYS, USES, add, open_sum, random_update, silo_half, terms_for, upload
 
 ROWS = list(PARAMETERS)
 BFV, CKKS = "bfv-2048-40", "ckks-4096-36"
@@ -123,7 +123,11 @@ def test_parts_cover_a_vector_exactly_once() -> None:
 
 
 def test_a_silo_refuses_a_key_of_another_epoch_federation_or_row() -> None:
-    for use in (KeyUse("hearts", 2, PARAMETERS[BFV]), KeyUse("lungs", 1, PARAMETERS[BFV]), USES[CKKS]):
+    for use in (
+        KeyUse("hearts", 2, JOB, PARAMETERS[BFV]),
+        KeyUse("lungs", 1, JOB, PARAMETERS[BFV]),
+        USES[CKKS],
+    ):
         with pytest.raises(OutOfOrder, match="key: expected one for"):
             HeSiloHalf(KEYS[BFV], use, terms_for(BFV), 4, 2)
 

@@ -26,7 +26,7 @@ BAD = json.loads((VECTORS / "bad_he.json").read_text())["cases"]
 
 
 def key_of(row: dict[str, Any]) -> HeKey:
-    use = KeyUse(row["federation"], row["epoch"], parameters_named(row["parameters"]))
+    use = KeyUse(row["federation"], row["epoch"], row["job"], parameters_named(row["parameters"]))
     return restore_key(use, base64.b64decode(row["key"]))
 
 

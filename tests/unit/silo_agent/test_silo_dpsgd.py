@@ -16,9 +16,10 @@ from privacy.errors import ConfigurationError
 from privacy.plan import DpTerms, ModelTerms, TensorSpec, TrainingTerms
 from silo_agent import dpsgd, randomness
 from silo_agent.data.records import Records
-from silo_agent.dpsgd import Stopped, train_plainly, train_privately
+from silo_agent.dpsgd import train_plainly, train_privately
 from silo_agent.models.adapters import ADAPTERS
 from silo_agent.models.layouts import initial_vector, model_terms
+from silo_agent.problems import Stopped
 from silo_agent.randomness import gaussian, poisson_sample, uniforms
 
 WIDTH = 5

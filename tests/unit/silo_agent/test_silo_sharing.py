@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,10 +17,14 @@ from privacy.canonical import sha256_hex
 from privacy.chain import EMPTY
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.ids import Context, Digest, PartyId, ServerId, SiloId
+from privacy.keystore import FederationPin, Identity
 from privacy.plan import RoundPlan
 from privacy.secagg.additive import SeedSumHalf, combine, ring_to_bytes, unseal_seed
 from privacy.secagg.encoding import UpdateOutOfRange, decode
 from privacy.secagg.parts import stretches
+from privacy.wire.messages import ShareManifest
+from silo_agent.delivery import Delivery
+from silo_agent.encoded import EncodedUpdate
 from silo_agent.models.adapters import (
     ADAPTERS,
     build_model,
@@ -28,21 +34,42 @@ from silo_agent.models.adapters import (
 )
 from silo_agent.models.layouts import initial_vector, model_terms
 from silo_agent.outbox import Contribution, Outbox, encode_seed
-from silo_agent.sharing import Sharing
-from tests.federation import Federation
+from silo_agent.schemes.additive import AdditiveHalf
+from silo_agent.schemes.half import Seat
+from tests.federation import AGGREGATOR, Federation
 
 SILO = SiloId(PartyId("silo-1"))
 SERVER = ServerId(PartyId("server-1"))
 FEDERATION = Federation()
+PIN = FederationPin(
+    federation=FEDERATION.name, party=SILO, role="silo", officer_key=FEDERATION.officer.verify_key
+)
 
 
 def _plan(parameters: int) -> RoundPlan:
     return FEDERATION.plan(FEDERATION.job_spec(parameters=parameters))
 
 
-def _sharing(plan: RoundPlan, update: NDArray[np.float32], weight: float = 1.0) -> Sharing:
-    key = FEDERATION.charter.member(SERVER).sealing_key
-    return Sharing(plan, SILO, plan.model, {SERVER: key}, update, weight)
+def _half(plan: RoundPlan) -> AdditiveHalf:
+    """A half that deals with nobody: sealing and signing need no network."""
+    return AdditiveHalf(
+        Seat(
+            plan=plan,
+            silo=SILO,
+            aggregator=AGGREGATOR,
+            identity=Identity(Path("none"), PIN, FEDERATION.key(SILO), None),
+            charter=FEDERATION.charter,
+            policies=(),
+            delivery=cast(Delivery, None),
+            directory=Path("none"),
+        )
+    )
+
+
+def _sealed(
+    half: AdditiveHalf, plan: RoundPlan, update: NDArray[np.float32], weight: float = 1.0
+) -> list[bytes]:
+    return list(half.seal(EncodedUpdate(plan, update, weight), plan.model))
 
 
 # --- models ---
@@ -100,13 +127,16 @@ def test_terms_that_fit_no_adapter_are_refused(adapter: str, hidden: tuple[int, 
 def test_the_shares_of_all_servers_add_up_to_the_weighted_update(parameters: int, weight: float) -> None:
     plan = _plan(parameters)
     update = np.linspace(-2, 2, parameters).astype(np.float32)
-    sharing = _sharing(plan, update, weight)
-    [part] = sharing.parts()
-    manifest = sharing.manifest(EMPTY)
+    half = _half(plan)
+    [part] = _sealed(half, plan, update, weight)
+    signed = half.manifest(EMPTY)
+    manifest = ShareManifest.model_validate_json(signed.manifest.body)
     assert manifest.parts == (sha256_hex(part),)
     key = FEDERATION.parties["server-1"].sealing
     assert key is not None
-    seed = unseal_seed(sharing.sealed_seeds[SERVER], key, plan.context, plan.model, SILO, SERVER)
+    sealed = base64.b64decode(signed.seeds[SERVER])
+    assert manifest.seeds == {SERVER: sha256_hex(sealed)}
+    seed = unseal_seed(sealed, key, plan.context, plan.model, SILO, SERVER)
     masks = SeedSumHalf([(SILO, seed)], plan.context, plan.model, SERVER).total(0, plan.vector_length)
     opened = decode(combine([part, ring_to_bytes(masks)], plan.vector_length), plan.vector)
     step = 2.0**-plan.vector.scale_bits
@@ -116,35 +146,43 @@ def test_the_shares_of_all_servers_add_up_to_the_weighted_update(parameters: int
 
 def test_a_vector_of_several_parts_is_shared_part_by_part() -> None:
     plan = _plan((1 << 21) + 5)
-    sharing = _sharing(plan, np.zeros(plan.parameters, dtype=np.float32))
-    sizes = [len(part) for part in sharing.parts()]
+    half = _half(plan)
+    sizes = [len(part) for part in _sealed(half, plan, np.zeros(plan.parameters, dtype=np.float32))]
     assert sizes == [stretch.size for stretch in stretches(plan.vector_length)] == [8 << 20, 24]
-    assert len(sharing.manifest(EMPTY).parts) == 2
+    assert len(ShareManifest.model_validate_json(half.manifest(EMPTY).manifest.body).parts) == 2
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 4.1, -4.1])
 def test_an_update_out_of_range_is_refused_never_clipped(poison: float) -> None:
     plan = _plan(3)
-    sharing = _sharing(plan, np.array([0.0, poison, 0.0], dtype=np.float32))
     with pytest.raises(UpdateOutOfRange):
-        list(sharing.parts())
+        _sealed(_half(plan), plan, np.array([0.0, poison, 0.0], dtype=np.float32))
+
+
+def test_an_element_is_encoded_once_and_in_order() -> None:
+    plan = _plan(3)
+    update = EncodedUpdate(plan, np.zeros(3, dtype=np.float32), 1.0)
+    with pytest.raises(SealsumError, match="expected elements from 0"):
+        update.elements(1, 2)
+    update.elements(0, 4)
+    with pytest.raises(SealsumError, match="expected elements from 4"):
+        update.elements(0, 4)
 
 
 def test_a_manifest_before_or_after_other_than_one_drawing_is_a_bug() -> None:
     plan = _plan(3)
-    sharing = _sharing(plan, np.zeros(3, dtype=np.float32))
+    half = _half(plan)
     with pytest.raises(SealsumError, match="drawn once"):
-        sharing.manifest(EMPTY)
-    list(sharing.parts())
-    list(sharing.parts())
+        half.manifest(EMPTY)
+    _sealed(half, plan, np.zeros(3, dtype=np.float32))
+    _sealed(half, plan, np.zeros(3, dtype=np.float32))
     with pytest.raises(SealsumError, match="drawn once"):
-        sharing.manifest(EMPTY)
+        half.manifest(EMPTY)
 
 
-def test_a_missing_sealing_key_never_shares() -> None:
-    plan = _plan(3)
-    with pytest.raises(SealsumError, match="sealing key"):
-        Sharing(plan, SILO, plan.model, {}, np.zeros(3, dtype=np.float32), 1.0)
+def test_an_update_of_another_length_is_a_bug() -> None:
+    with pytest.raises(SealsumError, match="expected an update of shape"):
+        EncodedUpdate(_plan(3), np.zeros(4, dtype=np.float32), 1.0)
 
 
 # --- outbox ---

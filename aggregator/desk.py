@@ -1,0 +1,112 @@
+"""Where the silos of one open round leave a step's messages and fetch what the next step needs.
+
+Schemes with one server go in steps: the desk hands each silo the *inbox* of the step that is open and takes
+its messages once. What the messages mean, and who is expected, the scheme says when it opens the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from privacy.errors import Conflict, NotAllowed, NotFound, OutOfOrder
+from privacy.ids import SiloId
+from privacy.wire.envelope import Envelope
+
+Accept = Callable[[SiloId, Sequence[Envelope]], Awaitable[None]]
+"""Believes one silo's messages of a step, or raises; an error costs its sender only."""
+
+
+@dataclass
+class _Step:
+    inboxes: Mapping[SiloId, Sequence[Envelope]]
+    accept: Accept
+    answers: dict[SiloId, tuple[Envelope, ...]] = field(default_factory=dict)
+    being_judged: set[SiloId] = field(default_factory=set)
+    closed: bool = False
+
+
+class Desk:
+    """The steps of one round, in the order of its scheme. All on one event loop."""
+
+    def __init__(self, order: tuple[str, ...] = ()) -> None:
+        """``order``: the names of the scheme's steps; none where silos deal with share servers."""
+        self._order = order
+        self._steps: dict[str, _Step] = {}
+
+    def open(self, step: str, inboxes: Mapping[SiloId, Sequence[Envelope]], accept: Accept) -> None:
+        """Begin a step with exactly these silos; the one before it must be closed."""
+        if step != self._order[len(self._steps)] or any(not one.closed for one in self._steps.values()):
+            raise OutOfOrder(f"step {step}: it does not follow now")
+        self._steps[step] = _Step(inboxes, accept)
+
+    def close(self, step: str) -> tuple[SiloId, ...]:
+        """Take no more messages of a step; whose came, sorted."""
+        self._steps[step].closed = True
+        return tuple(sorted(self._steps[step].answers))
+
+    def answered(self, step: str) -> frozenset[SiloId]:
+        """Whose messages of a step were believed so far."""
+        return frozenset(self._steps[step].answers)
+
+    def expected(self, step: str) -> frozenset[SiloId]:
+        """Who may answer a step."""
+        return frozenset(self._steps[step].inboxes)
+
+    def inbox(self, step: str, silo: SiloId) -> tuple[Envelope, ...] | None:
+        """What a silo needs for a step; ``None`` while the step is not open.
+
+        Raises:
+            NotFound: this round has no such step. NotAllowed: the step went on without this silo.
+        """
+        known = self._step(step)
+        if known is None:
+            return None
+        if silo not in known.inboxes:
+            raise NotAllowed(f"step {step}: it goes on without silo {silo}, whose last message did not come")
+        return tuple(known.inboxes[silo])
+
+    async def receive(self, step: str, silo: SiloId, messages: Sequence[Envelope]) -> bool:
+        """Take a silo's messages of a step, once; False if the very same ones came before. In this order:
+
+        (1) the step has begun and expects this silo; (2) the very same messages are here already;
+        (3) other ones are not, nor under judgement; (4) the step is still open; (5) the scheme believes
+        them; (6) it is open still, after all that took.
+
+        Raises:
+            OutOfOrder: (1), (4), (6). NotFound, NotAllowed: (1). Conflict: (3).
+            PeerFault, PolicyRefusal: (5).
+        """
+        # (1)
+        known = self._step(step)
+        if known is None:
+            raise OutOfOrder(f"step {step}: it has not begun")
+        if silo not in known.inboxes:
+            raise NotAllowed(f"step {step}: it is not for silo {silo}")
+        # (2), (3)
+        before = known.answers.get(silo)
+        if before == tuple(messages):
+            return False
+        if before is not None or silo in known.being_judged:
+            raise Conflict(f"step {step}: other messages of silo {silo} came first; those hold")
+        # (4)
+        if known.closed:
+            raise OutOfOrder(f"step {step}: it is closed; silo {silo} came too late")
+        known.being_judged.add(silo)
+        try:
+            # (5)
+            await known.accept(silo, messages)
+            # (6)
+            if known.closed:
+                raise OutOfOrder(f"step {step}: it closed while silo {silo}'s messages were looked at")
+            known.answers[silo] = tuple(messages)
+        finally:
+            known.being_judged.discard(silo)
+        return True
+
+    def _step(self, step: str) -> _Step | None:
+        if step not in self._order:
+            raise NotFound(
+                f"step {step[:32]!r}: expected one of {', '.join(self._order) or 'no step at all'}"
+            )
+        return self._steps.get(step)

@@ -1,0 +1,1 @@
+"""How each secure-aggregation scheme carries a round, from the offer to the one opened sum."""

@@ -1,0 +1,190 @@
+"""``additive`` at the aggregator: it carries signed sets between the share servers, and adds their shares.
+
+It never sees an update: silos upload to the share servers, and tell the aggregator their manifest only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from aggregator.blobs import checked
+from aggregator.peers import ServerRefused, ShareServers
+from aggregator.received import open_from, open_of_servers, open_offer
+from aggregator.round import Round
+from aggregator.schemes.flow import OpenedSum, keep, wait_until
+from aggregator.state import AggregatorState, Noted, OpenRound
+from policies.gates import ClearedCohort, admit_plan, admit_update, clear_cohort
+from privacy.errors import NotFound, PeerFault, Unprocessable
+from privacy.ids import Context, ServerId, SiloId
+from privacy.plan import RoundPlan
+from privacy.secagg.additive import Ring, combine
+from privacy.secagg.parts import Stretch, part_count
+from privacy.wire.envelope import Envelope, Verified
+from privacy.wire.messages import AcceptedSet, OpeningShare, ShareManifest, SurvivorSet
+
+R = TypeVar("R")
+
+
+class AdditiveFlow:
+    """Rounds with two or more share servers."""
+
+    steps: tuple[str, ...] = ()
+
+    def __init__(self, state: AggregatorState, servers: ShareServers) -> None:
+        self._state = state
+        self._servers = servers
+
+    def upload_size(self, current: OpenRound, silo: SiloId, name: str, index: int) -> int:
+        """Nothing of an update is sent here."""
+        raise Unprocessable(f"{name}: updates go to the share servers of the plan, none of them here")
+
+    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Path:
+        """Nothing is fetched here but models."""
+        raise NotFound(f"{name}: there is no such file in a round with share servers")
+
+    async def announce(self, current: OpenRound) -> None:
+        """Each share server passes the plan through its own gate."""
+        await self._from_servers(
+            current.round.plan, lambda server: self._servers.offer(server, current.offer)
+        )
+
+    async def open(self, current: OpenRound) -> OpenedSum:
+        """From answers to the servers' frozen sets, to one survivor set, to shares of the one sum."""
+        await wait_until(self._state, current, lambda: current.round.complete)
+        plan, ctx, charter = current.round.plan, current.ctx, self._state.held.charter
+        current.round.step("close")
+        sets = await self._from_servers(plan, lambda server: self._servers.close(server, ctx))
+        open_of_servers(charter, plan, sets, AcceptedSet, "accepted")
+        signed = await self._from_servers(plan, lambda server: self._servers.agree(server, ctx, sets))
+        survivors = open_of_servers(charter, plan, signed, SurvivorSet, "survivors")
+        current.round.step("agree")
+        with self._state.store.read() as view:
+            opened = view.opening(ctx) is not None
+        cleared = clear_cohort(
+            current.admitted, survivors, charter, self._state.held.policy, opened_before=opened
+        )
+        await self._complete_manifests(current, survivors[0].message)
+        keep(self._state, current, "clear", [*sets, *signed], "cohort_cleared", cleared)
+        answers = await self._from_servers(plan, lambda server: self._servers.release(server, ctx, signed))
+        shares = open_of_servers(charter, plan, answers, OpeningShare, "opening")
+        keep(self._state, current, "record", answers, "sum_opened", cleared)
+        return self._opened(cleared, shares)
+
+    async def resume(self, round_: Round) -> OpenedSum:
+        """Fetch the same shares again: the servers released them once, for these survivors."""
+        ctx, charter, policy = round_.plan.context, self._state.held.charter, self._state.held.policy
+        with self._state.store.read() as view:
+            offer = view.messages(ctx, "offer")[self._state.me]
+            signed = list(view.messages(ctx, "survivors").values())
+            answers = list(view.messages(ctx, "opening").values())
+        admitted = admit_plan([policy], *open_offer(charter, offer), charter)
+        survivors = open_of_servers(charter, round_.plan, signed, SurvivorSet, "survivors")
+        shares = open_of_servers(charter, round_.plan, answers, OpeningShare, "opening")
+        # Not a second opening: the recorded one is for exactly these survivors, which is compared.
+        cleared = clear_cohort(admitted, survivors, charter, policy, opened_before=False)
+        return self._opened(cleared, shares)
+
+    async def finish(self, ctx: Context, result: Envelope) -> bool:
+        """Tell every server that the round is over; whether all have scrubbed their shares."""
+        servers = self._state.held.charter.share_servers
+        told = await asyncio.gather(
+            *(self._servers.finish(server, ctx, result) for server in servers), return_exceptions=True
+        )
+        return all(_has_scrubbed(outcome) for outcome in told)
+
+    def _opened(self, cleared: ClearedCohort, shares: Sequence[Verified[OpeningShare]]) -> OpenedSum:
+        ctx = cleared.admitted.context
+
+        async def fetch(server: ServerId, index: int) -> bytes:
+            return await self._servers.opening_part(server, ctx, index)
+
+        return OpenedSum(cleared, Shares(check_shares(cleared, shares), fetch).total)
+
+    async def _complete_manifests(self, current: OpenRound, agreed: SurvivorSet) -> None:
+        """Hold each survivor's manifest as the servers accepted it, before its share can be in a sum.
+
+        A silo answers the servers first and us last. One that crashed in between, or showed us another
+        manifest, would otherwise leave evidence that never verifies.
+
+        Raises:
+            Unprocessable, NotAllowed, SignatureRejected, MalformedMessage, PolicyRefusal: the server
+                shows another one, or one that does not hold.
+        """
+        plan, charter = current.round.plan, self._state.held.charter
+        first = plan.servers[0].server
+        for silo, digest in zip(agreed.survivors, agreed.manifests, strict=True):
+            noted = current.noted.get(("manifest", silo))
+            if noted is not None and noted.envelope.body_digest == digest:
+                continue
+            envelope = await self._servers.manifest(first, plan.context, silo)
+            manifest = open_from(charter, [silo], envelope, ShareManifest, "manifest", plan.context)
+            if envelope.body_digest != digest:
+                raise Unprocessable(f"manifest of {silo}: {first} shows another one than it accepted")
+            admit_update(current.admitted, manifest)
+            current.noted["manifest", silo] = Noted(silo, envelope, {"manifest": digest})
+
+    async def _from_servers(self, plan: RoundPlan, call: Callable[[ServerId], Awaitable[R]]) -> list[R]:
+        """The same call to all servers of the plan side by side, answers in the plan's order."""
+        return list(await asyncio.gather(*(call(slot.server) for slot in plan.servers)))
+
+
+FetchPart = Callable[[ServerId, int], Awaitable[bytes]]
+"""Part ``index`` of one server's aggregate share, as raw bytes; nothing about it is believed yet."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Every server's signed list of part digests, and where the parts come from."""
+
+    digests: dict[ServerId, OpeningShare]
+    fetch: FetchPart
+
+    async def total(self, piece: Stretch) -> Ring:
+        """One stretch of the sum: all servers' parts, fetched side by side, checked and added.
+
+        Raises:
+            Unprocessable: a part is not the one its server signed for.
+        """
+        raw = await asyncio.gather(*(self.fetch(server, piece.index) for server in self.digests))
+        parts = [
+            checked(part, share.parts[piece.index], f"opening part {piece.index} of {server}")
+            for part, (server, share) in zip(raw, self.digests.items(), strict=True)
+        ]
+        return await asyncio.to_thread(combine, parts, piece.length)
+
+
+def check_shares(
+    cleared: ClearedCohort, shares: Sequence[Verified[OpeningShare]]
+) -> dict[ServerId, OpeningShare]:
+    """One share from each server of the plan, each over the survivors that were cleared, with all parts.
+
+    Raises:
+        Unprocessable: it is not so.
+    """
+    plan = cleared.admitted.plan
+    expected = [slot.server for slot in plan.servers]
+    by_server = {share.message.server: share.message for share in shares}
+    if sorted(share.sender for share in shares) != sorted(expected) or len(by_server) != len(expected):
+        raise Unprocessable(f"openings: expected one share of each of {', '.join(expected)}")
+    for share in shares:
+        if share.message.server != share.sender or share.context != plan.context:
+            raise Unprocessable(f"opening of {share.sender}: it is another server's, or another round's")
+        if share.message.survivors != cleared.survivors_digest:
+            raise Unprocessable(f"opening of {share.sender}: it sums over other survivors than were cleared")
+        if len(share.message.parts) != part_count(plan.vector_length):
+            raise Unprocessable(f"opening of {share.sender}: expected {part_count(plan.vector_length)} parts")
+    return {server: by_server[server] for server in expected}
+
+
+def _has_scrubbed(outcome: BaseException | None) -> bool:
+    """Whether a server's answer to ``finish`` means that it holds nothing of the round."""
+    if outcome is None:
+        return True
+    if not isinstance(outcome, PeerFault):
+        raise outcome
+    # A server that never admitted the round has nothing to delete.
+    return isinstance(outcome, ServerRefused) and outcome.refused_status == 404

@@ -1,0 +1,121 @@
+"""What the aggregator asks of a secure-aggregation scheme, and what a scheme hands back: one opened sum.
+
+Planning, the record of the round, the server step and the result are the same for all schemes
+(``aggregator/round_flow.py``); what is sent, awaited, frozen and cleared in between is a scheme's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from aggregator.round import Event, Round
+from aggregator.state import AggregatorState, OpenRound
+from policies.gates import ClearedCohort
+from privacy.errors import Unprocessable
+from privacy.ids import Context, SiloId
+from privacy.secagg.additive import Ring
+from privacy.secagg.parts import Stretch
+from privacy.wire.envelope import Envelope
+
+StretchOfSum = Callable[[Stretch], Awaitable[Ring]]
+"""One stretch of the opened sum, uint32[length]; asked for once each, the last one first."""
+
+
+class Stopping(Exception):
+    """The aggregator drains: the round is given up, and nobody is to blame."""
+
+
+@dataclass(frozen=True)
+class OpenedSum:
+    """The evidence that a sum may be opened, and its ring elements, stretch by stretch."""
+
+    cleared: ClearedCohort
+    total: StretchOfSum
+
+
+class SchemeFlow(Protocol):
+    """One scheme's rounds at one aggregator."""
+
+    steps: tuple[str, ...]
+    """Names of what silos send to the aggregator one after the other (``aggregator.desk``)."""
+
+    def upload_size(self, current: OpenRound, silo: SiloId, name: str, index: int) -> int:
+        """Bytes of file ``index`` of a kind that this silo may send to the aggregator now.
+
+        Raises:
+            Unprocessable: the scheme knows no such file. OutOfOrder, NotAllowed: not now, or not this silo.
+        """
+
+    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Path:
+        """Where file ``index`` of a kind lies that this silo may fetch now.
+
+        Raises:
+            NotFound: there is none. OutOfOrder, NotAllowed: not now, or not for this silo.
+        """
+
+    async def announce(self, current: OpenRound) -> None:
+        """Tell whoever else must admit the round before silos see the offer.
+
+        Raises:
+            PeerFault: one of them refuses.
+        """
+
+    async def open(self, current: OpenRound) -> OpenedSum:
+        """Collect, freeze, agree, clear and record the one opening, in the order of ``aggregator.round``.
+
+        Raises:
+            PeerFault, PolicyRefusal: what ends the round, by name. Stopping: the process drains.
+        """
+
+    async def resume(self, round_: Round) -> OpenedSum:
+        """Open again what may have been opened before a crash: the same survivors, so the same sum.
+
+        Raises:
+            PeerFault, PolicyRefusal: it cannot be, by name.
+        """
+
+    async def finish(self, ctx: Context, result: Envelope) -> bool:
+        """Delete everything of the round that could still open something; whether all of it is gone."""
+
+
+def keep(
+    state: AggregatorState,
+    current: OpenRound,
+    event: Event,
+    envelopes: Sequence[Envelope],
+    kind: str,
+    cleared: ClearedCohort,
+) -> None:
+    """Messages, the phase they lead to and its log entry, in one transaction.
+
+    ``record`` is on disk before anything is opened: whatever happens from here on, no second opening.
+    """
+    phase = current.round.step(event)
+    with state.store.write() as transaction:
+        current.store_answers(transaction)
+        for envelope in envelopes:
+            transaction.add_message(current.ctx, envelope.sender, envelope)
+        if event == "record":
+            transaction.add_opening(current.ctx, cleared.survivors_digest)
+        transaction.set_phase(current.ctx, phase)
+        transaction.record(
+            kind, context=current.ctx, survivors=list(cleared.survivors), digest=cleared.survivors_digest
+        )
+
+
+async def wait_until(state: AggregatorState, current: OpenRound, settled: Callable[[], bool]) -> None:
+    """Wait until ``settled``, or for the plan's deadline (monotonic) counted from now.
+
+    Raises:
+        Stopping: the process drains. Unprocessable: so many silos refuse that no sum can be opened.
+    """
+    round_ = current.round
+    await state.bell.wait_for(lambda: True if settled() or round_.hopeless else None, round_.plan.deadline_s)
+    if state.bell.silent:
+        raise Stopping
+    if round_.hopeless:
+        refused = ", ".join(silo for silo, answer in sorted(round_.answers.items()) if answer == "refusal")
+        raise Unprocessable(f"cohort: {round_.plan.min_survivors} silos are needed; these refused: {refused}")

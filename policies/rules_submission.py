@@ -1,0 +1,107 @@
+"""May this submission be counted? A silo's one update of a round is judged by its signed manifest.
+
+What is in the shares or ciphertexts nobody can see; what a manifest must name differs by scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.findings import Finding, another_round
+from privacy.plan import RoundPlan
+from privacy.secagg.he.framing import he_part_count
+from privacy.secagg.he.messages import CiphertextManifest
+from privacy.secagg.he.parameters import parameters_named
+from privacy.secagg.pairwise.messages import MaskedInput
+from privacy.secagg.parts import part_count
+from privacy.wire.envelope import Verified
+from privacy.wire.messages import ShareManifest
+
+Manifest = ShareManifest | MaskedInput | CiphertextManifest
+"""A silo's signed claim to be a survivor of its round; which one a scheme has is in ``MANIFESTS``."""
+MANIFESTS: dict[str, type[Manifest]] = {
+    "additive": ShareManifest,
+    "pairwise": MaskedInput,
+    "bfv": CiphertextManifest,
+    "ckks": CiphertextManifest,
+}
+
+
+def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterator[Finding]:
+    """Whether a manifest names one whole update of this round by the silo that signed it."""
+    body = manifest.message
+    if manifest.context != plan.context:
+        yield another_round("manifest", plan.context, manifest.context)
+    expected = MANIFESTS[plan.scheme]
+    if not isinstance(body, expected):
+        yield Finding(
+            "manifest_scheme",
+            "the submission belongs to another scheme than the plan's",
+            f"{expected.__name__} ({plan.scheme})",
+            type(body).__name__,
+            "submit by the plan's scheme",
+        )
+    if body.silo != manifest.sender:
+        yield Finding(
+            "manifest_sender",
+            "a silo submits for itself only",
+            f"silo {manifest.sender}, who signed",
+            body.silo,
+            "sign the manifest with the key of the silo that it names",
+        )
+    if body.silo not in plan.silos:
+        yield Finding(
+            "manifest_stranger",
+            "the silo was not invited to this round",
+            f"one of {', '.join(plan.silos)}",
+            body.silo,
+            "wait for a round that invites this silo",
+        )
+    if body.model != plan.model:
+        yield Finding(
+            "manifest_model",
+            "the silo started from another model than the plan's: somebody sent it another one",
+            f"model {plan.model}",
+            body.model,
+            "fetch the plan's model again and ask the aggregator why it differed",
+        )
+    yield from _length_findings(plan, body)
+    if isinstance(body, ShareManifest):
+        yield from _seed_findings(plan, body)
+    if isinstance(body, CiphertextManifest) and body.parameters != plan.he:
+        yield Finding(
+            "manifest_parameters",
+            "the update is encrypted under other parameters than the plan's",
+            f"parameters {plan.he}",
+            body.parameters,
+            "encrypt under the plan's parameters",
+        )
+
+
+def _length_findings(plan: RoundPlan, body: Manifest) -> Iterator[Finding]:
+    if isinstance(body, CiphertextManifest) and plan.he is not None:
+        parts = he_part_count(parameters_named(plan.he), plan.vector_length)
+    else:
+        parts = part_count(plan.vector_length)
+    # A masked input says its length by its parts alone.
+    length = plan.vector_length if isinstance(body, MaskedInput) else body.vector_length
+    if length != plan.vector_length or len(body.parts) != parts:
+        yield Finding(
+            "manifest_length",
+            "the share is not as long as the plan's vector",
+            f"{plan.vector_length} elements in {parts} parts",
+            f"{length} elements in {len(body.parts)} parts",
+            "share a vector of the plan's parameters and one weight",
+        )
+
+
+def _seed_findings(plan: RoundPlan, body: ShareManifest) -> Iterator[Finding]:
+    servers = {slot.server for slot in plan.servers[1:]}
+    if set(body.seeds) != servers:
+        yield Finding(
+            "manifest_seeds",
+            "every share server but the first holds one sealed seed; else the sum could not be opened",
+            f"seeds for {', '.join(sorted(servers))}",
+            f"seeds for {', '.join(sorted(body.seeds))}",
+            "seal one seed to each of these servers",
+        )

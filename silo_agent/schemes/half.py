@@ -1,0 +1,89 @@
+"""What the agent asks of a scheme in one round, and what a scheme is given: one silo's seat in that round.
+
+    prepare ─► (RESERVE, BEGIN, train) ─► seal each part ─► manifest ─► outbox ─► deliver ─► conclude
+
+``prepare`` runs before anything is charged or read. What must outlive a crash lies in the seat's directory,
+written before it is sent; after a crash a half is made anew for the stored contribution, which it delivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from policies.loader import LoadedPolicy
+from privacy.chain import Head
+from privacy.ids import Digest, PartyId, SiloId
+from privacy.keystore import Identity
+from privacy.plan import RoundPlan
+from privacy.roster import Charter
+from privacy.wire.envelope import Envelope
+from silo_agent.delivery import Delivery
+from silo_agent.encoded import EncodedUpdate
+from silo_agent.outbox import Stored
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One silo in one round."""
+
+    plan: RoundPlan
+    silo: SiloId
+    aggregator: PartyId
+    """Who signed the offer."""
+    identity: Identity
+    charter: Charter
+    policies: tuple[LoadedPolicy, ...]
+    """The federation's threat model first, then the silo's own."""
+    delivery: Delivery
+    directory: Path
+    """Of this scheme's secrets of this round, mode 0700; the half makes it, the agent removes it."""
+
+
+@dataclass(frozen=True)
+class Signed:
+    """What goes into the outbox beside the parts."""
+
+    manifest: Envelope
+    seeds: dict[str, str]
+    """Server → sealed seed in base64, where the scheme has any."""
+
+
+class SchemeHalf(Protocol):
+    """One silo's half of one scheme in one round."""
+
+    def prepare(self) -> None:
+        """Everything that comes before the update exists: agree on keys, or nothing.
+
+        Raises:
+            PeerFault, PolicyRefusal: this round cannot be; the silo takes no part, and nothing is charged.
+        """
+
+    def seal(self, update: EncodedUpdate, model: Digest) -> Iterator[bytes]:
+        """The parts that leave the silo, in order, each computed when asked for, once.
+
+        ``model`` is the digest that this silo computed of the bytes it received: it binds masks, so that
+        silos sent different models add up to noise (Pasquini et al. 2021, arXiv 2111.07380).
+
+        Raises:
+            UpdateOutOfRange: a coordinate is not finite or beyond the plan's bound; never clipped to fit.
+        """
+
+    def manifest(self, ledger_head: Head) -> Signed:
+        """Sign which bytes are this silo's one update, once each part has been drawn once."""
+
+    def deliver(self, stored: Stored) -> None:
+        """Send a stored contribution, the same bytes however often.
+
+        Raises:
+            PeerFault: a server's refusal.
+        """
+
+    def conclude(self, stored: Stored) -> None:
+        """What this silo has to do between its upload and the round's result, if anything.
+
+        Raises:
+            PeerFault: the round cannot go on for this silo; its result says how it ended.
+        """
