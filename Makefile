@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo setup test check test-slow aggregator-venv clean
+.PHONY: demo setup test check test-slow aggregator-venv threshold-he clean
 
 demo: setup
 	$(BIN)/sealsum demo $(DEMO_ARGS)
@@ -34,7 +34,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-slow: setup aggregator-venv
+test-slow: setup aggregator-venv threshold-he
 	$(BIN)/pytest -m 'slow and not e2e' -n 2 --durations=15 tests
 	$(BIN)/pytest -m e2e --durations=15 tests
 
@@ -46,5 +46,19 @@ aggregator-venv: .venv-aggregator/.installed
 	.venv-aggregator/bin/pip install --quiet -c constraints.txt -e '.[aggregator]'
 	touch $@
 
+# The interpreter that runs OpenFHE for threshold_bfv and threshold_ckks: CPython 3.10 (glibc 2.35 or newer) or
+# 3.12 (2.38), on the PATH or from pyenv. Where none imports it, says so and succeeds; those tests then skip.
+threshold-he: .venv-openfhe/.installed
+
+.venv-openfhe/.installed: constraints-openfhe.txt
+	@rm -rf .venv-openfhe; pyenv="$${PYENV_ROOT:-$$HOME/.pyenv}/versions"; \
+	for python in python3.10 "$$pyenv"/3.10.*/bin/python python3.12 "$$pyenv"/3.12.*/bin/python; do \
+		"$$python" -m venv .venv-openfhe 2>/dev/null \
+		&& .venv-openfhe/bin/pip install --quiet -c constraints-openfhe.txt openfhe numpy \
+		&& .venv-openfhe/bin/python -c 'import openfhe, numpy' 2>/dev/null \
+		&& { echo "threshold-he: OpenFHE runs under $$python"; touch $@; exit 0; }; \
+		rm -rf .venv-openfhe; \
+	done; echo "threshold-he: skipped, openfhe imports under no CPython 3.10 or 3.12 found here"
+
 clean:
-	rm -rf $(VENV) .venv-aggregator sealsum-demo
+	rm -rf $(VENV) .venv-aggregator .venv-openfhe sealsum-demo
