@@ -8,15 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from policies.explain_scheme import parties_together, sum_only
 from policies.schema import ThreatModel
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """One claim, and the assumption or mechanism without which it does not hold."""
-
-    text: str
-    rests_on: str
+from policies.sentence import Sentence, spoken
 
 
 @dataclass(frozen=True)
@@ -42,40 +36,15 @@ def explain(model: ThreatModel) -> Explanation:
     metadata = model.metadata
     return Explanation(
         f"{metadata.name} v{metadata.version}",
-        (*_sum_only(model), *_noise(model), *_plans(model), *_release(model)),
-        (*_mode(model), *_parties_together(model), *_without_noise(model), *_open_threats(model)),
+        (*sum_only(model), *_noise(model), *_plans(model), *_release(model)),
+        (
+            *_mode(model),
+            *parties_together(model),
+            *_who_takes_part(model),
+            *_without_noise(model),
+            *_open_threats(model),
+        ),
     )
-
-
-def _sum_only(model: ThreatModel) -> Iterator[Sentence]:
-    spec = model.spec
-    servers, aggregator = spec.assume.share_servers, spec.assume.aggregator
-    operators = f", run by {servers.count} different operators," if servers.distinct_operators else ""
-    yield Sentence(
-        f"The {_spoken(aggregator.behaviour)} aggregator sees no silo's update, only the sum over at "
-        f"least {spec.limits.min_silos_open} {_counted(model)}, once a round.",
-        f"no more than {servers.max_colluding} of {servers.count} share servers{operators} collude (scheme "
-        f"{spec.require.secagg.scheme})",
-    )
-    colluding = max(aggregator.colludes_with_silos, spec.assume.silos.max_colluding)
-    if colluding:
-        honest = spec.limits.min_silos_open - colluding
-        who = "One silo that colludes" if colluding == 1 else f"{colluding} silos that collude"
-        yield Sentence(
-            f"{who}, with or without the aggregator, can take only their own part out of a sum: the others "
-            f"stay a sum of at least {honest}.",
-            f"no more than {colluding} collude; min_silos_open is {spec.limits.min_silos_open}",
-        )
-    yield Sentence(
-        "The aggregator cannot compare two sums of a round: every share server releases one a round, and "
-        f"never another; {spec.limits.max_dropouts} of the invited silos may be missing from it.",
-        "at least one share server is honest",
-    )
-    if spec.assume.network.tls_inspection:
-        yield Sentence(
-            "A proxy that opens TLS can read no update and alter no message unnoticed.",
-            "seeds are sealed to the share servers' keys and messages are signed with roster keys",
-        )
 
 
 def _noise(model: ThreatModel) -> Iterator[Sentence]:
@@ -83,12 +52,12 @@ def _noise(model: ThreatModel) -> Iterator[Sentence]:
     if dp is None:
         return
     yield Sentence(
-        f"Whoever holds all models of one job ({_spoken(model.spec.assume.recipient.access)}), and every "
+        f"Whoever holds all models of one job ({spoken(model.spec.assume.recipient.access)}), and every "
         f"server's memory, learns at most ε = {limits.epsilon.job:g} (δ ≤ {limits.delta_max:g}) about any "
         f"single {dp.unit}; over all jobs on a data set at most ε = {limits.epsilon.lifetime:g}, the jobs' δ "
         "adding up.",
         f"each silo's agent clips and adds noise as written ({dp.model} DP-SGD, {dp.sampling} sampling, "
-        f"{_spoken(dp.adjacency)} adjacency, {dp.accountant} accounting, {dp.max_records_per_unit} record a "
+        f"{spoken(dp.adjacency)} adjacency, {dp.accountant} accounting, {dp.max_records_per_unit} record a "
         f"{dp.unit})",
     )
 
@@ -102,7 +71,8 @@ def _plans(model: ThreatModel) -> Iterator[Sentence]:
         f"No plan looser than agreed is trained: only {', '.join(allow.algorithms) or 'nothing'}, on "
         f"{architectures}, for at most {limits.rounds_max} rounds of {limits.upload_bytes_max} bytes, "
         f"where there are {limits.min_records} records or more.",
-        "every silo and every share server judges every plan itself, against the officer's signed charter",
+        f"every silo{' and every share server' if model.spec.assume.share_servers else ''} judges every plan "
+        "itself, against the officer's signed charter",
     )
 
 
@@ -128,20 +98,8 @@ def _mode(model: ThreatModel) -> Iterator[Sentence]:
         )
 
 
-def _parties_together(model: ThreatModel) -> Iterator[Sentence]:
+def _who_takes_part(model: ThreatModel) -> Iterator[Sentence]:
     spec = model.spec
-    servers = spec.assume.share_servers
-    yield Sentence(
-        f"All {servers.count} share servers together: they can read every update.",
-        "additive sharing needs one honest share server; what they then read still carries the silo's noise"
-        if spec.require.dp
-        else "additive sharing needs one honest share server",
-    )
-    if not servers.distinct_operators:
-        yield Sentence(
-            "The operator of the share servers, who can put the shares together.",
-            "distinct_operators is false: the split guards against a stolen disk only",
-        )
     if not spec.assume.silos.distinct_legal_entities:
         yield Sentence(
             "One institution learning about its own sites.",
@@ -164,7 +122,7 @@ def _without_noise(model: ThreatModel) -> Iterator[Sentence]:
         yield Sentence(
             "Membership tests and reconstruction from the models, which are not noised.",
             f"dp is none; the recipient is {assume.recipient.kind}, the aggregator "
-            f"{_spoken(assume.aggregator.behaviour)}",
+            f"{spoken(assume.aggregator.behaviour)}",
         )
         yield Sentence(
             "An aggregator that aborts a round after its sum was opened and repeats it without one silo: the "
@@ -191,14 +149,6 @@ _OPEN = {
 def _open_threats(model: ThreatModel) -> Iterator[Sentence]:
     for threat in model.spec.assume.out_of_scope:
         yield Sentence(_OPEN[threat], f"out_of_scope names {threat}")
-
-
-def _counted(model: ThreatModel) -> str:
-    return "institutions" if model.spec.assume.silos.distinct_legal_entities else "silos"
-
-
-def _spoken(word: str) -> str:
-    return word.replace("_", " ")
 
 
 def _paragraph(title: str, sentences: tuple[Sentence, ...]) -> str:

@@ -21,10 +21,12 @@ _READABLE: dict[str, Any] = {
     "apiVersion": "sealsum/v1",
     "kind": "ThreatModel",
     "metadata": {"name": "unread", "version": "1"},
-    "spec": {"data_class": "patient", "assume": {"share_servers": {"count": "2", "max_colluding": "1"}}},
+    "spec": {"data_class": "patient", "assume": {}},
 }
 """Stands in for required fields that did not parse, so that the others are still judged; rules that read
 a field which did not parse are skipped, and a model with stand-ins is never returned."""
+_MAY_BE_ABSENT: Path = ("spec", "assume", "share_servers")
+"""A group that need not be there but has required fields: taken out whole when part of it did not parse."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ def _parse(tree: object, faults: list[Finding]) -> tuple[ThreatModel, list[Path]
     unread = [tuple(fault["loc"]) for fault in errors]
     pruned = tree if isinstance(tree, dict) else {}
     for path in unread:
-        pruned = _without(pruned, path)
+        whole = path[: len(_MAY_BE_ABSENT)]
+        pruned = _without(pruned, whole if whole == _MAY_BE_ABSENT else path)
     return ThreatModel.model_validate(_over(_READABLE, pruned)), unread
 
 

@@ -22,12 +22,13 @@ from policies.rules_available import (
 from policies.rules_dp import delta_below_one_in_records, no_dp_only_among_friends, patients_are_the_unit
 from policies.schema import ThreatModel
 from privacy.plan import TrainingTerms
+from privacy.secagg.catalogue import SCHEMES
 
 
 def collusion_below_all_servers(model: ThreatModel) -> Iterator[Finding]:
     """All k shares together are the update: Σ shares = x (``privacy/secagg/additive.py``)."""
     servers = model.spec.assume.share_servers
-    if servers.max_colluding >= servers.count:
+    if servers is not None and servers.max_colluding >= servers.count:
         yield Finding(
             "collusion_reaches_all_servers",
             "share servers that all collude add their shares up and read every silo's update",
@@ -37,10 +38,34 @@ def collusion_below_all_servers(model: ThreatModel) -> Iterator[Finding]:
         )
 
 
+def share_servers_with_additive_only(model: ThreatModel) -> Iterator[Finding]:
+    """What is assumed of share servers holds nothing up where no share goes to one.
+
+    A scheme that is not available is told by its own rule alone.
+    """
+    servers, scheme = model.spec.assume.share_servers, model.spec.require.secagg.scheme
+    if scheme == "additive" and servers is None:
+        yield Finding(
+            "share_servers_missing",
+            "additive splits each update over share servers; how many may collude only its authors know",
+            "assume.share_servers with count and max_colluding",
+            "nothing",
+            "add assume.share_servers, or require a scheme with one server, such as pairwise",
+        )
+    elif scheme != "additive" and scheme in SCHEMES and servers is not None:
+        yield Finding(
+            "share_servers_idle",
+            f"with {scheme} the aggregator is the one server; an idle line deceives",
+            f"no assume.share_servers with {scheme}",
+            f"{servers.count} share servers, {servers.max_colluding} of them colluding",
+            "remove assume.share_servers, or write scheme: additive",
+        )
+
+
 def one_operator_is_one_colluder(model: ThreatModel) -> Iterator[Finding]:
     """Servers of one operator collude or are honest together."""
     servers = model.spec.assume.share_servers
-    if servers.distinct_operators:
+    if servers is None or servers.distinct_operators:
         return
     behaviour = model.spec.assume.aggregator.behaviour
     if servers.max_colluding > 0 or behaviour == "malicious":
@@ -229,9 +254,8 @@ _RECIPIENT = "assume.recipient.kind"
 LOADER_RULES: tuple[LoaderRule, ...] = (
     LoaderRule(audit_only_for_synthetic, ("mode", "data_class")),
     LoaderRule(trusted_means_trusted, (_BEHAVIOUR, _COLLUDING[0])),
-    LoaderRule(
-        collusion_below_all_servers, ("assume.share_servers.count", "assume.share_servers.max_colluding")
-    ),
+    LoaderRule(share_servers_with_additive_only, ("assume.share_servers", "require.secagg")),
+    LoaderRule(collusion_below_all_servers, ("assume.share_servers",)),
     LoaderRule(one_operator_is_one_colluder, ("assume.share_servers", _BEHAVIOUR)),
     LoaderRule(one_entity_is_one_colluder, ("assume.silos", _COLLUDING[0], _BEHAVIOUR)),
     LoaderRule(minimum_above_collusion, ("limits.min_silos_open", *_COLLUDING)),

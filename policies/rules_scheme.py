@@ -66,7 +66,7 @@ def parameters_allow_listed(spec: Spec, plan: RoundPlan, charter: Charter) -> It
 def enough_share_servers(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
     """k servers withstand k − 1 colluders."""
     assumed = spec.assume.share_servers
-    if len(plan.servers) < assumed.count:
+    if assumed is not None and len(plan.servers) < assumed.count:
         yield Finding(
             "share_server_count",
             "fewer share servers than assumed withstand fewer colluding ones",
@@ -78,7 +78,8 @@ def enough_share_servers(spec: Spec, plan: RoundPlan, charter: Charter) -> Itera
 
 def operators_differ(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
     """Two servers of one operator are one colluder."""
-    if not spec.assume.share_servers.distinct_operators:
+    assumed = spec.assume.share_servers
+    if assumed is None or not assumed.distinct_operators:
         return
     names = [slot.server for slot in plan.servers]
     distinct = distinct_operators(charter, names)

@@ -38,7 +38,7 @@ class AggregatorAssumption(Frozen):
 
 
 class ShareServersAssumption(Frozen):
-    """Who holds the shares; no default, because these are facts of a federation."""
+    """Who holds the shares of ``additive``; no default, because these are facts of a federation."""
 
     count: Annotated[Whole, Field(ge=2, le=16)]
     max_colluding: Annotated[Whole, Field(ge=0)]
@@ -73,7 +73,8 @@ class Assume(Frozen):
     """The adversaries."""
 
     aggregator: AggregatorAssumption = AggregatorAssumption()
-    share_servers: ShareServersAssumption
+    share_servers: ShareServersAssumption | None = None
+    """Required with ``additive``, refused with every other scheme: there the aggregator is the one server."""
     silos: SilosAssumption = SilosAssumption()
     recipient: RecipientAssumption = RecipientAssumption()
     network: NetworkAssumption = NetworkAssumption()

@@ -50,9 +50,10 @@ RESEARCHER = PartyId("researcher")
 SESSION = "00112233445566778899aabbccddeeff"
 
 
-def demo_policy_text() -> str:
-    """The shipped profile for four hospitals, as it lies on disk."""
-    return (Path(policies.__file__).parent / "profiles" / "demo-hospitals.yaml").read_text("utf-8")
+def demo_policy_text(scheme: str = "additive") -> str:
+    """The profile for four hospitals that sum by this scheme, as it lies on disk."""
+    name = "demo-hospitals" if scheme == "additive" else f"demo-{scheme}"
+    return (Path(policies.__file__).parent / "profiles" / f"{name}.yaml").read_text("utf-8")
 
 
 def policy_digest(text: str) -> Digest:

@@ -60,6 +60,7 @@ def roster_findings(policy: ThreatModel, members: Sequence[Member]) -> Iterator[
     }
     servers, silos = by_role["share_server"], by_role["silo"]
     assumed, minimum = policy.spec.assume.share_servers, policy.spec.limits.min_silos_open
+    count, scheme = (0 if assumed is None else assumed.count), policy.spec.require.secagg.scheme
     if len(by_role["aggregator"]) != 1:
         yield Finding(
             "roster.aggregator",
@@ -76,15 +77,21 @@ def roster_findings(policy: ThreatModel, members: Sequence[Member]) -> Iterator[
             "0",
             "invite and enrol a researcher",
         )
-    if len(servers) != assumed.count:
+    if len(servers) != count:
         yield Finding(
             "roster.share_servers",
-            "The policy's collusion bound is stated for a number of share servers.",
-            f"{assumed.count} share servers (assume.share_servers.count)",
+            "The policy's collusion bound is stated for a number of share servers."
+            if count
+            else f"With {scheme} the aggregator is the one server; a share server would hold nothing.",
+            f"{count} share servers (assume.share_servers.count)" if count else f"none with {scheme}",
             str(len(servers)),
             "enrol that many, or change the policy",
         )
-    if assumed.distinct_operators and len({server.operator for server in servers}) != len(servers):
+    if (
+        assumed is not None
+        and assumed.distinct_operators
+        and len({server.operator for server in servers}) != len(servers)
+    ):
         yield Finding(
             "roster.operators",
             "Two share servers of one operator are one: together they open each update.",

@@ -32,6 +32,7 @@ NO_DP = {
 CONTRADICTIONS: dict[str, dict[str, object]] = {
     "audit_on_real_data": {"mode": "audit"},
     "trusted_aggregator_colludes": {"assume.aggregator.behaviour": "trusted"},
+    "share_servers_missing": {"assume.share_servers": ABSENT},
     "collusion_reaches_all_servers": {"assume.share_servers.max_colluding": 2},
     "one_operator_for_servers": {"assume.share_servers.distinct_operators": False},
     "one_entity_for_silos": {"assume.silos.distinct_legal_entities": False},
@@ -183,6 +184,17 @@ def test_a_field_that_does_not_parse_is_told_once_and_no_rule_judges_its_default
     assert rules_of(bent({"require.dp.unit": "person", "assume.recipient.kind": "public"})) == [
         "schema.bad_value"
     ]
+
+
+def test_share_servers_with_a_fault_are_told_once_and_not_taken_for_absent() -> None:
+    assert rules_of(bent({"assume.share_servers.count": "two"})) == ["schema.bad_value"]
+    assert rules_of(bent({"assume.share_servers.count": ABSENT})) == ["schema.missing_field"]
+
+
+def test_no_share_servers_are_put_in_the_place_of_none_when_another_field_is_faulty() -> None:
+    """Stand-ins fill what did not parse; a group that is rightly absent stays absent."""
+    rules = rules_of(bent({"assume.share_servers": ABSENT, "limits.min_records": "few"}))
+    assert sorted(rules) == ["schema.bad_value", "share_servers_missing"]
 
 
 def test_unknown_fields_are_named_with_the_nearest_known_one() -> None:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from policies.findings import PolicyInvalid
+from policies.loader import load_threat_model
 from policies.schema import SecaggRequirement
 from privacy.secagg.additive import RING_BYTES
 from privacy.secagg.catalogue import PROTOCOLS, SCHEMES
@@ -18,6 +19,7 @@ from privacy.secagg.he.framing import Form
 from privacy.secagg.he.parameters import parameters_named
 from privacy.secagg.pairwise.silo_state import STEPS
 from sealsum.cli import cli
+from tests.federation import demo_policy_text
 from tests.unit.policies.policies_terms import bent as bent_text
 from tests.unit.policies.policies_terms import bent_policy, rules_of
 
@@ -67,7 +69,7 @@ def test_a_policy_that_names_a_protocol_no_server_carries_is_refused_by_name(nam
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_policy_may_name_a_scheme_that_is_carried(name: str) -> None:
-    bent_policy({"require.secagg.scheme": name})
+    load_threat_model(demo_policy_text(name))
 
 
 @pytest.mark.parametrize("name", ["bfv", "ckks"])
