@@ -89,9 +89,7 @@ class AdditiveSiloHalf:
         """
         if vector not in self._keys:
             raise NotFound(f"vector {vector!r}: this round has none of that name")
-        masked = encoded.copy()
-        apply_streams(masked, start, subtracted=self._keys[vector])
-        return masked
+        return apply_streams(encoded, start, subtracted=self._keys[vector])
 
 
 class VectorSumHalf:
@@ -131,8 +129,7 @@ class SeedSumHalf:
     def total(self, start: int, length: int) -> Ring:
         """Elements [start, start + length) of the sum of the survivors' masks."""
         total = np.zeros(length, dtype="<u4")
-        apply_streams(total, start, added=self._keys)
-        return total
+        return apply_streams(total, start, added=self._keys, out=total)
 
 
 def unseal_seed(

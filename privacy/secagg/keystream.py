@@ -49,28 +49,40 @@ def keystream(key: bytes, start: int, length: int) -> NDArray[np.uint32]:
 
 
 def apply_streams(
-    elements: NDArray[np.uint32], start: int, added: Sequence[bytes] = (), subtracted: Sequence[bytes] = ()
-) -> None:
-    """Add and subtract the streams of these keys at [start, start + len), in place, mod 2^32.
+    elements: NDArray[np.uint32],
+    start: int,
+    added: Sequence[bytes] = (),
+    subtracted: Sequence[bytes] = (),
+    out: NDArray[np.uint32] | None = None,
+) -> NDArray[np.uint32]:
+    """``elements`` plus and minus the streams of these keys at [start, start + len), mod 2^32.
 
-    All streams meet one block before the next is looked at: a pass over memory a key would take longer
-    than AES does.
+    All streams meet one block before the next is looked at: a pass over memory for each key would take
+    longer than AES does.
+
+    Args:
+        out: where the result goes, of the same length; ``elements`` itself changes them in place. A new
+            array by default.
 
     Raises:
         ValueError: ``start`` is not at a chunk boundary.
     """
+    out = np.empty_like(elements) if out is None else out
     stream = np.empty(min(BLOCK_ELEMENTS, len(elements)), dtype="<u4")
     view = stream.view(np.uint8).data
     for at in range(0, len(elements), CHUNK_ELEMENTS):
         steps: list[tuple[np.ufunc, CipherContext]]
         steps = [(np.add, _encryptor(key, start + at)) for key in added]
         steps += [(np.subtract, _encryptor(key, start + at)) for key in subtracted]
-        chunk = elements[at : at + CHUNK_ELEMENTS]
-        for place in range(0, len(chunk), BLOCK_ELEMENTS):
-            block = chunk[place : place + BLOCK_ELEMENTS]
+        for block in range(at, min(at + CHUNK_ELEMENTS, len(elements)), BLOCK_ELEMENTS):
+            here = slice(block, block + BLOCK_ELEMENTS)
+            result = elements[here]
             for operation, encryptor in steps:
-                _next_block(encryptor, view[: 4 * len(block)])
-                operation(block, stream[: len(block)], out=block)
+                _next_block(encryptor, view[: 4 * len(result)])
+                result = operation(result, stream[: len(result)], out=out[here])
+            if not steps:
+                out[here] = result
+    return out
 
 
 def _encryptor(key: bytes, start: int) -> CipherContext:

@@ -112,7 +112,7 @@ class Mask:
 
     def apply(self, start: int, elements: Ring) -> None:
         """Add this mask's elements [start, start + len) to ``elements`` in place, mod 2^32."""
-        apply_streams(elements, start, *_by_sign([self]))
+        apply_streams(elements, start, *_by_sign([self]), out=elements)
 
     def inverse(self) -> Mask:
         """What takes this mask off again."""
@@ -141,9 +141,9 @@ def pair_mask(
     return Mask(silo.encode() == high, _derive(shared, key_set, purpose, context, model, low, high))
 
 
-def apply_masks(masks: tuple[Mask, ...], stretch: Stretch, elements: Ring) -> None:
-    """Apply every mask to one part in place."""
-    apply_streams(elements, stretch.start, *_by_sign(masks))
+def with_masks(masks: tuple[Mask, ...], stretch: Stretch, elements: Ring, out: Ring | None = None) -> Ring:
+    """One part under every mask: a new array, or ``out``, which may be ``elements``."""
+    return apply_streams(elements, stretch.start, *_by_sign(masks), out=out)
 
 
 def _by_sign(masks: Sequence[Mask]) -> tuple[list[bytes], list[bytes]]:

@@ -18,11 +18,11 @@ from privacy.secagg.pairwise.masks import (
     Mask,
     Ring,
     agree,
-    apply_masks,
     own_mask,
     pair_mask,
     sealing_info,
     share_commitment,
+    with_masks,
 )
 from privacy.secagg.pairwise.messages import MaskedInput, ShareBundle, open_from_silo, sign
 from privacy.secagg.pairwise.shamir import SHARE_BYTES
@@ -121,9 +121,7 @@ class Masker:
         piece = self._terms.stretch_of(vector, index)
         if encoded.dtype != "<u4" or encoded.shape != (piece.length,):
             raise ValueError(f"part {index}: expected uint32[{piece.length}]")
-        masked = encoded.copy()
-        apply_masks(self._masks[vector], piece, masked)
-        raw = ring_to_bytes(masked)
+        raw = ring_to_bytes(with_masks(self._masks[vector], piece, encoded))
         self._digests.append(sha256_hex(raw))
         return raw
 

@@ -21,7 +21,7 @@ from privacy.secagg.additive import ring_from_bytes
 from privacy.secagg.pairwise import shamir
 from privacy.secagg.pairwise.collecting import one_each
 from privacy.secagg.pairwise.faults import BadShare, BelowThreshold
-from privacy.secagg.pairwise.masks import Mask, Ring, agree, apply_masks, own_mask, pair_mask, seed_commitment
+from privacy.secagg.pairwise.masks import Mask, Ring, agree, own_mask, pair_mask, seed_commitment, with_masks
 from privacy.secagg.pairwise.messages import MaskedInput, UnmaskShares
 from privacy.secagg.pairwise.opening import Agreed
 from privacy.secagg.vectors import MODEL, VectorName
@@ -92,8 +92,7 @@ class SumHalf:
             raise Unprocessable(
                 f"part {index}: expected {len(self._survivors)} survivors' parts, got {len(seen)}"
             )
-        apply_masks(self._masks[vector], piece, total)
-        return total
+        return with_masks(self._masks[vector], piece, total, out=total)
 
 
 def _masks_to_remove(agreed: Agreed, answers: Mapping[SiloId, UnmaskShares]) -> Iterator[partial[Mask]]:

@@ -121,7 +121,11 @@ def test_a_keystream_never_repeats_across_chunks_and_any_part_can_be_made_alone(
 def test_many_streams_applied_together_are_each_the_one_keystream(start: int, length: int) -> None:
     keys = [bytes([n]) * 32 for n in range(5)]
     elements = np.arange(length, dtype=np.uint32)
-    keystream.apply_streams(elements, start, added=keys[:2], subtracted=keys[2:])
+    applied = keystream.apply_streams(elements, start, added=keys[:2], subtracted=keys[2:])
+    assert np.array_equal(elements, np.arange(length))
+    again = keystream.apply_streams(elements, start, added=keys[:2], subtracted=keys[2:], out=elements)
+    assert again is elements
+    assert np.array_equal(applied, elements)
     one_by_one = np.arange(length, dtype=np.uint32)
     for place, key in enumerate(keys):
         stream = keystream.keystream(key, start, length)
@@ -129,6 +133,11 @@ def test_many_streams_applied_together_are_each_the_one_keystream(start: int, le
     assert np.array_equal(elements, one_by_one)
     with pytest.raises(ValueError, match="expected a multiple of"):
         keystream.apply_streams(elements, start + 2**15, added=keys)
+
+
+def test_no_stream_changes_nothing() -> None:
+    elements = np.arange(2**15 + 3, dtype=np.uint32)
+    assert np.array_equal(keystream.apply_streams(elements, 0), elements)
 
 
 @pytest.mark.parametrize("start", [0, 2 * keystream.CHUNK_ELEMENTS])
