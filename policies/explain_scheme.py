@@ -119,8 +119,8 @@ def _pairwise(model: ThreatModel) -> _Words:
         "roster keys",
         (
             Sentence(
-                f"The aggregator with {assumed.colluding_silos + 1} silos or more: with enough of them it can "
-                "open every update.",
+                f"The aggregator with {assumed.colluding_silos + 1} or more silos: enough of them open every "
+                "update.",
                 _still_noised(model, "masks hide an update from fewer than t colluders"),
             ),
         ),
