@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from privacy.errors import SealsumError
 from privacy.plan import RoundPlan
-from privacy.secagg.encoding import encode, encode_weight
-from privacy.secagg.keystream import Dither
+from privacy.secagg.encoding import encode_fresh, encode_weight
+from privacy.secagg.keystream import DitherStream
 
 
 class EncodedUpdate:
@@ -32,7 +32,7 @@ class EncodedUpdate:
         self._plan = plan
         self._update = update
         self._weight = weight
-        self._dither = Dither()
+        self._dither = DitherStream()
         self._next = 0
 
     def elements(self, start: int, length: int) -> NDArray[np.uint32]:
@@ -46,7 +46,7 @@ class EncodedUpdate:
             raise SealsumError(f"sharing: expected elements from {self._next}, got {start}")
         self._next = start + length
         values = self._update[start : start + length]
-        encoded = encode(values, self._weight, self._plan.vector, self._dither.at(start, len(values)))
+        encoded = encode_fresh(values, self._weight, self._plan.vector, self._dither)
         if len(values) < length:
             return np.concatenate([encoded, encode_weight(self._weight, self._plan.vector)])
         return encoded
