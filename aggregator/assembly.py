@@ -17,6 +17,7 @@ from aggregator.round_flow import RoundFlow
 from aggregator.run_loop import RunLoop
 from aggregator.schemes.additive import AdditiveFlow
 from aggregator.schemes.flow import SchemeFlow
+from aggregator.schemes.pairwise import PairwiseFlow
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings
 from aggregator.share_server.service import ShareServer
 from aggregator.state import AggregatorState
@@ -75,6 +76,7 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
     submissions = Submissions(state, settings.model_bytes_max, settings.storage_bytes_max)
     schemes: dict[SchemeName, SchemeFlow] = {
         "additive": AdditiveFlow(state, servers or _share_servers(identity, held)),
+        "pairwise": PairwiseFlow(state, settings.storage_bytes_max),
     }
     flow = RoundFlow(state, schemes, settings.aborts_max)
     loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)

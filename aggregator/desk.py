@@ -45,6 +45,14 @@ class Desk:
         self._steps[step].closed = True
         return tuple(sorted(self._steps[step].answers))
 
+    def is_open(self, step: str) -> bool:
+        """Whether a step takes messages now."""
+        return step in self._steps and not self._steps[step].closed
+
+    def went_on_without(self, silo: SiloId) -> bool:
+        """Whether a step has closed that this silo did not answer: it cannot join the round any more."""
+        return any(one.closed and silo not in one.answers for one in self._steps.values())
+
     def answered(self, step: str) -> frozenset[SiloId]:
         """Whose messages of a step were believed so far."""
         return frozenset(self._steps[step].answers)

@@ -23,9 +23,9 @@ from aggregator.job_rows import (
 )
 from aggregator.received import open_from, open_job
 from aggregator.round import Answer
+from aggregator.schemes.flow import admit_submission
 from aggregator.state import AggregatorState, Noted, OpenRound
-from policies.findings import PolicyRefusal
-from policies.gates import admit_update, check_reader
+from policies.gates import check_reader
 from privacy.errors import Conflict, NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
 from privacy.ids import Context, Digest, JobId, PartyId, SiloId
 from privacy.plan import JobSpec
@@ -136,11 +136,13 @@ class Submissions:
         return await self._state.bell.wait_for(changed, seconds)
 
     async def next_offer(self, silo: SiloId, after: str, seconds: float) -> Envelope | None:
-        """The open round's offer, if it invites this silo, is not ``after`` and is not answered yet."""
+        """The open round's offer, if it invites this silo, is not ``after`` and can still be joined by it."""
 
         def inviting() -> Envelope | None:
             current = self._state.current
             if current is None or current.ctx == after or current.round.phase != "collecting":
+                return None
+            if current.desk.went_on_without(silo):
                 return None
             waiting = silo in current.round.plan.silos and silo not in current.round.answers
             return current.offer if waiting else None
@@ -179,13 +181,7 @@ class Submissions:
             self._state.held.charter, [silo], envelope, ShareManifest, "manifest", current.ctx
         )
         current.round.check_answer(silo, "manifest")
-        try:
-            update = admit_update(current.admitted, manifest)
-        except PolicyRefusal as refusal:
-            with self._state.store.write() as transaction:
-                rules = [finding.rule for finding in refusal.findings]
-                transaction.record("update_refused", context=ctx, silo=silo, rules=rules)
-            raise
+        update = admit_submission(self._state, current, manifest)
         self._answered(current, silo, "manifest", envelope, manifest=update.manifest_digest)
 
     def accept_refusal(self, silo: SiloId, ctx: Context, envelope: Envelope) -> None:

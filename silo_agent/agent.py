@@ -127,8 +127,8 @@ class Agent:
 
     def _resume(self) -> None:
         """Finish what a crash interrupted: resend complete contributions, byte for byte; drop the others."""
-        for context in self._attendance.outbox.drop_incomplete():
-            _log.warning("resumed", extra={"context": context, "outcome": "dropped, stays charged"})
+        for context in self._attendance.drop_incomplete():
+            _log.warning("resumed", extra={"context": context, "outcome": "dropped; a charge stays"})
         for stored in self._attendance.outbox.pending():
             self._books.settle_if_open(stored.context, datetime.now(UTC))
             try:
@@ -203,6 +203,7 @@ class Agent:
         self._budget_refused = isinstance(error, CapReached)
         extra = {"context": context, "rule": finding_of(error).rule, "reason": str(error)}
         _log.warning("refused", extra=extra)
+        self._attendance.forget(context)
         refusal = refusal_of(error, self._silo)
         try:
             self._delivery.refuse(
@@ -221,7 +222,9 @@ class Agent:
             _log.info("uploaded", extra=names)
             own_ms += 1000 * (time.perf_counter() - started)
             attended.half.conclude(attended.stored)
-        except PeerFault as error:
+        except (LedgerDamaged, Stopped):
+            raise
+        except SealsumError as error:
             # The servers that have it may complete the round without the others, or the deadline ends it.
             _log.warning("upload_failed", extra={**names, "reason": str(error)})
         self._attendance.foresee(attended)

@@ -86,9 +86,10 @@ class Attendance:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
 
         (1) signatures, threat models, invitation, round, dataset, model terms; (2) the model, hashed here;
-        (3) what the scheme agrees on with the others beforehand; (4) a round that nothing is charged for is
-        remembered (the ledger remembers the others); (5) RESERVE, before data are read; (6) read; (7) BEGIN,
-        before batches and noise are drawn; (8) train; (9) encode, seal, sign; (10) outbox; (11) SETTLE.
+        (3) a round that is never charged, or in which something is signed before it is, is remembered (the
+        ledger remembers the others); (4) what the scheme agrees on with the others beforehand; (5) RESERVE,
+        before data are read; (6) read; (7) BEGIN, before batches and noise are drawn; (8) train; (9) encode,
+        seal, sign; (10) outbox; (11) SETTLE.
 
         Raises:
             SealsumError: the first of these that says no. From (5) on the round stays charged.
@@ -108,13 +109,13 @@ class Attendance:
         # (2)
         model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))
         # (3)
-        waiting = time.perf_counter()
         half = half_of(self.seat(plan, offer.sender, site, delivery))
+        if plan.dp is None or not plan.servers:
+            self._memory.remember(plan.job_digest, plan.round)
+        # (4)
+        waiting = time.perf_counter()
         half.prepare()
         waited_ms = 1000 * (time.perf_counter() - waiting)
-        # (4)
-        if plan.dp is None:
-            self._memory.remember(plan.job_digest, plan.round)
         # (5)
         ledger = self._books[invitation.job.dataset]
         reserved = self._reserve(ledger, invitation)
@@ -146,13 +147,23 @@ class Attendance:
             charter=site.charter,
             policies=site.policies,
             delivery=delivery,
-            directory=self._settings.state_dir / "secrets" / plan.context,
+            directory=self._secrets / plan.context,
         )
 
     def forget(self, context: Context) -> None:
-        """The round is over: its contribution and its scheme's secrets go."""
+        """The round is over for this silo: its contribution and its scheme's secrets go."""
         self.outbox.remove(context)
-        shutil.rmtree(self._settings.state_dir / "secrets" / context, ignore_errors=True)
+        shutil.rmtree(self._secrets / context, ignore_errors=True)
+
+    def drop_incomplete(self) -> tuple[Context, ...]:
+        """Remove what a crash interrupted: parts, and secrets of rounds without a whole contribution."""
+        dropped = set(self.outbox.drop_incomplete())
+        whole = {stored.context for stored in self.outbox.pending()}
+        if self._secrets.is_dir():
+            dropped |= {Context(Digest(path.name)) for path in self._secrets.iterdir()} - whole
+        for context in dropped:
+            self.forget(context)
+        return tuple(sorted(dropped))
 
     def foresee(self, attended: Attended) -> None:
         """While others work, compute in a thread what the job's next reservation will need."""
@@ -196,6 +207,11 @@ class Attendance:
         signed = half.manifest(ledger.head)
         contribution = Contribution(offer=offer, manifest=signed.manifest, seeds=signed.seeds)
         return self.outbox.complete(plan.context, contribution)
+
+    @property
+    def _secrets(self) -> Path:
+        """What schemes keep of rounds that are not over: <ctx>/."""
+        return self._settings.state_dir / "secrets"
 
     @property
     def scratch(self) -> Path:

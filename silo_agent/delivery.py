@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from privacy.errors import ConfigurationError, NotFound
+from privacy.errors import ConfigurationError, NotAllowed, NotFound, OutOfOrder
 from privacy.ids import Context, Digest, ServerId
 from privacy.keystore import Identity
 from privacy.roster import Charter, Member
 from privacy.update import FLOAT_BYTES
 from privacy.wire.envelope import Envelope
 from silo_agent.outbox import Stored
-from silo_agent.problems import Stopped
+from silo_agent.problems import Stopped, WentOn
 from silo_agent.transport import FederationClient
 
 POLL_S = 20.0
@@ -94,11 +94,13 @@ class Delivery:
         """What a step of the round needs from the others, once the aggregator has opened it; not verified.
 
         Raises:
-            Stopped: the agent was told to end. OutOfOrder: the round is over.
-            NotAllowed: it goes on without us.
+            Stopped: the agent was told to end. WentOn: the round is over, or goes on without us.
         """
         while not self._stopping.is_set():
-            inbox = self.aggregator.get_envelopes(f"/v1/rounds/{context}/steps/{step}", wait_s=POLL_S)
+            try:
+                inbox = self.aggregator.get_envelopes(f"/v1/rounds/{context}/steps/{step}", wait_s=POLL_S)
+            except (OutOfOrder, NotAllowed) as error:
+                raise WentOn(f"step {step}: {error}") from error
             if inbox is not None:
                 return inbox
         raise Stopped(f"round: the agent was told to end before step {step}")

@@ -47,6 +47,12 @@ class Stopped(SealsumError):
     """The agent was told to end while it trained or waited for a step; what was reserved stays charged."""
 
 
+class WentOn(PeerFault):
+    """The round is over, or goes on without this silo: its last message was refused, or came too late."""
+
+    status, kind = 409, "went-on"
+
+
 class Unreachable(PeerFault):
     """The server did not answer, or said that it cannot now, for as long as we were patient."""
 

@@ -19,8 +19,10 @@ from privacy.errors import (
 )
 from privacy.ids import SiloId
 from privacy.secagg.encoding import UpdateOutOfRange
+from privacy.secagg.pairwise.faults import BadKey, BelowThreshold, Equivocation, WeakTerms
 from privacy.wire.messages import Refusal
 from silo_agent.ledger.ledger import CapReached
+from silo_agent.problems import WentOn
 
 _WORDS: tuple[tuple[type[SealsumError], Finding], ...] = (
     (
@@ -31,6 +33,56 @@ _WORDS: tuple[tuple[type[SealsumError], Finding], ...] = (
             "finite coordinates within coordinate_bound",
             "another value",
             "lower the learning rate, or raise vector.coordinate_bound",
+        ),
+    ),
+    (
+        WeakTerms,
+        Finding(
+            "scheme.weak_terms",
+            "The round's terms do not withstand whom this silo's threat model takes to be hostile.",
+            "a threshold, a minimum and a cohort that this silo's own threat model and roster allow",
+            "weaker terms",
+            "plan the round by the stricter of both threat models, over the enrolled silos",
+        ),
+    ),
+    (
+        BelowThreshold,
+        Finding(
+            "scheme.too_few_silos",
+            "Too few silos are left in the round for its sum to be opened.",
+            "as many silos as threshold and minimum ask for",
+            "fewer",
+            "start a round when more silos are there",
+        ),
+    ),
+    (
+        BadKey,
+        Finding(
+            "scheme.bad_key",
+            "A peer's key cannot be agreed with, or two peers claim it.",
+            "a key of its own from each peer",
+            "another",
+            "look at the log of the aggregator, which relays keys",
+        ),
+    ),
+    (
+        Equivocation,
+        Finding(
+            "scheme.equivocation",
+            "A second, different message came where the protocol allows one.",
+            "the same messages for every silo, once",
+            "others",
+            "compare what the aggregator showed to each silo",
+        ),
+    ),
+    (
+        WentOn,
+        Finding(
+            "round.went_on",
+            "The round went on without this silo, or ended.",
+            "a step that is open for this silo",
+            "one that is not",
+            "take part in the next round",
         ),
     ),
     (

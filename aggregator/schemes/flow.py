@@ -13,12 +13,14 @@ from typing import Protocol
 
 from aggregator.round import Event, Round
 from aggregator.state import AggregatorState, OpenRound
-from policies.gates import ClearedCohort
+from policies.findings import PolicyRefusal
+from policies.gates import AdmittedUpdate, ClearedCohort, admit_update
+from policies.rules_submission import Manifest
 from privacy.errors import Unprocessable
 from privacy.ids import Context, SiloId
 from privacy.secagg.additive import Ring
 from privacy.secagg.parts import Stretch
-from privacy.wire.envelope import Envelope
+from privacy.wire.envelope import Envelope, Verified
 
 StretchOfSum = Callable[[Stretch], Awaitable[Ring]]
 """One stretch of the opened sum, uint32[length]; asked for once each, the last one first."""
@@ -79,6 +81,23 @@ class SchemeFlow(Protocol):
 
     async def finish(self, ctx: Context, result: Envelope) -> bool:
         """Delete everything of the round that could still open something; whether all of it is gone."""
+
+
+def admit_submission(
+    state: AggregatorState, current: OpenRound, manifest: Verified[Manifest]
+) -> AdmittedUpdate:
+    """The submission gate; what it refuses is in the log.
+
+    Raises:
+        PolicyRefusal: the manifest is not one of this round's.
+    """
+    try:
+        return admit_update(current.admitted, manifest)
+    except PolicyRefusal as refusal:
+        with state.store.write() as transaction:
+            rules = [finding.rule for finding in refusal.findings]
+            transaction.record("update_refused", context=current.ctx, silo=manifest.sender, rules=rules)
+        raise
 
 
 def keep(

@@ -8,9 +8,11 @@ from privacy.errors import Unprocessable
 from privacy.plan import SchemeName
 from silo_agent.schemes.additive import AdditiveHalf
 from silo_agent.schemes.half import SchemeHalf, Seat
+from silo_agent.schemes.pairwise import PairwiseHalf
 
 HALVES: dict[SchemeName, Callable[[Seat], SchemeHalf]] = {
     "additive": AdditiveHalf,
+    "pairwise": PairwiseHalf,
 }
 
 

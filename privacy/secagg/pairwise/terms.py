@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from privacy.canonical import Frozen, digest_of
 from privacy.errors import NotAllowed, NotFound
 from privacy.ids import Digest, HexContext, HexDigest, PartyId, PartyName, SiloId
-from privacy.plan import CohortMember
+from privacy.plan import CohortMember, RoundPlan
 from privacy.secagg.pairwise.faults import WeakTerms
 from privacy.secagg.parts import Stretch, part_count, stretch
 from privacy.secagg.vectors import MAX_VECTORS, MODEL, Places, VectorLength, VectorName
@@ -106,6 +106,32 @@ class PairwiseTerms(Frozen):
         if key is None:
             raise NotAllowed(f"party {party!r}: it is not in this round's cohort")
         return key
+
+
+def terms_of(plan: RoundPlan, server: PartyId) -> PairwiseTerms:
+    """The terms of the round that a plan describes; both sides derive them, so nobody can send others.
+
+    Args:
+        server: the aggregator that signed the plan's offer: it alone may read the shares of step 5.
+
+    Raises:
+        WeakTerms: no pairwise round can be had under this plan.
+    """
+    if plan.scheme != "pairwise" or plan.threshold is None:
+        raise WeakTerms(f"plan.scheme: expected pairwise with a threshold, got {plan.scheme}")
+    try:
+        return PairwiseTerms(
+            context=plan.context,
+            model=plan.model,
+            server=server,
+            cohort=plan.cohort,
+            vector_length=plan.vector_length,
+            threshold=plan.threshold,
+            minimum=plan.min_survivors,
+        )
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        raise WeakTerms(f"plan.{'.'.join(map(str, fault['loc'])) or 'terms'}: {fault['msg']}") from error
 
 
 @dataclass(frozen=True)
