@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from privacy.canonical import Frozen, digest_of
 from privacy.chain import Head
-from privacy.ids import Digest, HexDigest, ServerName, SiloName
+from privacy.ids import Digest, HexDigest, ServerName, SiloId, SiloName
 from privacy.plan import RoundPlan
 from privacy.wire.envelope import Envelope, MessageKind
 
@@ -111,13 +112,28 @@ MAX_BYTES: dict[MessageKind, int] = {
     "he_sum": 16 << 20,
     "he_opened": 8 << 20,
     "validity_manifest": 8 << 20,
-    "coin_commitment": 1 << 12,
-    "coin_reveal": 1 << 12,
+    "coin1_commitment": 1 << 12,
+    "coin1_reveal": 1 << 12,
+    "coin2_commitment": 1 << 12,
+    "coin2_reveal": 1 << 12,
     "validity_proof": 1 << 12,
     "validity_check": 1 << 12,
-    "validity_verdict": 1 << 12,
+    "validity_verdict": 1 << 20,
 }
 """Largest body of each kind, checked before it is parsed."""
+
+
+def accepted_by_all(accepted: Sequence[AcceptedSet]) -> dict[SiloId, Digest]:
+    """Silos that every server accepted with the same manifest: silo → digest, sorted.
+
+    A silo that showed servers different manifests is in no intersection, so it harms only itself.
+    """
+    first, *others = accepted
+    return {
+        silo: digest
+        for silo, digest in sorted(first.manifests.items())
+        if all(other.manifests.get(silo) == digest for other in others)
+    }
 
 
 def survivors_digest(survivors: SurvivorSet) -> Digest:

@@ -68,10 +68,25 @@ class CoinHalf:
     """One server's part in one toss: it never reveals before it holds every commitment."""
 
     def __init__(self, toss: Toss, me: ServerId) -> None:
+        self._hold(toss, me, os.urandom(COIN_BYTES))
+
+    def _hold(self, toss: Toss, me: ServerId, value: bytes) -> None:
         self.toss = toss
         self._me = me
-        self._value = os.urandom(COIN_BYTES)
-        self.commitment = commitment_to(toss, me, self._value)
+        self._value = value
+        self.commitment = commitment_to(toss, me, value)
+
+    @classmethod
+    def stored(cls, toss: Toss, me: ServerId, value: bytes) -> CoinHalf:
+        """The half that drew ``value`` before, and stored it (``to_store``) before it gave its commitment."""
+        half = cls.__new__(cls)
+        half._hold(toss, me, value)
+        return half
+
+    @property
+    def to_store(self) -> bytes:
+        """What a restart must not lose: a second value for one toss would be a second coin."""
+        return self._value
 
     def reveal(self, commitments: Mapping[ServerId, Digest]) -> bytes:
         """My value, once all servers are bound to theirs.

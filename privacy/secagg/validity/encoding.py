@@ -15,6 +15,7 @@ from privacy.secagg.validity.field import Field, centred
 from privacy.secagg.validity.terms import ValidityTerms
 
 _DITHER_STEP = 2.0**-32
+_RING_EDGE = 2**31 - 1
 
 
 def encode(
@@ -47,6 +48,24 @@ def encode_weight(weight: float, terms: ValidityTerms) -> NDArray[np.int64]:
     if not 0.0 < weight <= 1.0:
         raise UpdateOutOfRange("update: expected a weight in (0, 1]")
     return np.array([round(weight * terms.weight_scale)], dtype=np.int64)
+
+
+def from_ring(encoded: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """An update encoded for the ring (``secagg/encoding.py``) as the signed integers it stands for."""
+    return encoded.view(np.int32).astype(np.int64)
+
+
+def to_ring(total: Field, terms: ValidityTerms, contributors: int) -> NDArray[np.uint32]:
+    """A stretch of an opened sum as elements of Z_2^32: the same integers as long as they are in range.
+
+    Raises:
+        Unprocessable: an element that no sum of that many valid updates can have, or beyond the ring.
+    """
+    signed = centred(total)
+    most = min(contributors * max(terms.encoded_bound, terms.weight_scale), _RING_EDGE)
+    if np.any(np.abs(signed) > most):
+        raise Unprocessable(f"sum: expected one of {contributors} valid updates, got an element out of range")
+    return signed.astype(np.int32).view(np.uint32)
 
 
 def decode(total: Field, terms: ValidityTerms, contributors: int) -> NDArray[np.float64]:

@@ -5,18 +5,24 @@ server → all     CoinCommitment, then CoinReveal          step 1
 silo → servers   ProofManifest       beside the witness (server 0)
 server → all     CoinCommitment, then CoinReveal          step 2
 server → servers CheckManifest       beside ``CheckShare.to_bytes``
-server → all     Verdict
+server → all     Verdicts
+
+The two tosses are messages of different kinds (``COIN_KINDS``): one of each a server and round.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from privacy.canonical import Frozen, digest_of
-from privacy.ids import Digest, HexDigest, ServerName, SiloName
+from privacy.chain import Head
+from privacy.ids import Digest, HexDigest, ServerId, ServerName, SiloId, SiloName
+from privacy.secagg.validity.coins import Step
 from privacy.secagg.validity.server import CheckName
+from privacy.wire.envelope import MessageKind
 
 
 class SharesManifest(Frozen):
@@ -32,6 +38,8 @@ class SharesManifest(Frozen):
     """SHA-256 of each part of server 0's share, in order."""
     seeds: dict[ServerName, HexDigest]
     """SHA-256 of the sealed seed for each server, the first included."""
+    ledger_head: Head
+    """Head of the silo's privacy ledger after reserving for this round: others witness it."""
 
 
 class CoinCommitment(Frozen):
@@ -78,16 +86,37 @@ class CheckManifest(Frozen):
     check: HexDigest
 
 
-class Verdict(Frozen):
-    """Server → all: whether this silo is in the sum, and which check says no."""
+class SiloVerdict(Frozen):
+    """Whether one silo is in the sum, and which check says no."""
 
-    server: ServerName
     silo: SiloName
     check: HexDigest
-    """Digest over all servers' check manifests about this silo, sorted by server."""
+    """``checks_digest`` of what was judged."""
     failed: CheckName | None
 
 
-def frozen_digest(manifests: dict[SiloName, Digest]) -> Digest:
+class Verdicts(Frozen):
+    """Server → all: what I found about every silo that has proven, each judged by myself."""
+
+    server: ServerName
+    coin: HexDigest
+    """``Coin.digest`` of step 2."""
+    verdicts: Annotated[tuple[SiloVerdict, ...], Field(max_length=1000)]
+    """Sorted by silo."""
+
+
+COIN_KINDS: dict[Step, tuple[MessageKind, MessageKind]] = {
+    1: ("coin1_commitment", "coin1_reveal"),
+    2: ("coin2_commitment", "coin2_reveal"),
+}
+"""Kinds of the commitment and of the reveal of each toss."""
+
+
+def frozen_digest(manifests: Mapping[SiloId, Digest]) -> Digest:
     """What a toss is bound to: every silo whose manifest is fixed, with the manifest's digest."""
     return digest_of("sealsum/validity/frozen/v1", {str(silo): digest for silo, digest in manifests.items()})
+
+
+def checks_digest(checks: Mapping[ServerId, Digest]) -> Digest:
+    """All servers' check manifests about one silo, by the digest of each one's body."""
+    return digest_of("sealsum/validity/checks/v1", {str(server): body for server, body in checks.items()})

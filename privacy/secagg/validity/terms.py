@@ -26,11 +26,12 @@ import math
 from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from privacy.canonical import Frozen, digest_of
+from privacy.errors import Unprocessable
 from privacy.ids import Digest
-from privacy.plan import Count, PositiveReal
+from privacy.plan import Count, PositiveReal, RoundPlan
 from privacy.secagg.validity.field import MODULUS
 
 LEAST_PROJECTIONS = 48
@@ -138,3 +139,34 @@ class ValidityTerms(Frozen):
     def digest(self) -> Digest:
         """What seeds, masks and coins are bound to, beside the round's context."""
         return digest_of("sealsum/validity/terms/v1", self)
+
+
+def terms_of(plan: RoundPlan) -> ValidityTerms:
+    """What the silos of a plan prove: derived, by this one function at every party, never sent.
+
+    (1) The plan claims validity; (2) the terms are sound and complete; (3) coordinate_bound · S ≥ B: then
+    no vector that passes is refused as too large when the sum is opened, nor can n of them wrap around
+    Z_2^32 (``encoding.assert_fits``).
+
+    Raises:
+        Unprocessable: (1) to (3).
+    """
+    if plan.validity is None:  # (1)
+        raise Unprocessable("plan.validity: expected a claim, got none")
+    try:  # (2)
+        terms = ValidityTerms(
+            dimension=plan.parameters,
+            norm_bound=plan.validity.norm_bound,
+            scale_bits=plan.vector.scale_bits,
+        )
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        raise Unprocessable(f"plan.validity: {where} {fault['msg']}".replace("  ", " ")) from error
+    least = terms.encoded_bound / 2.0**terms.scale_bits
+    if plan.vector.coordinate_bound < least:  # (3)
+        raise Unprocessable(
+            f"plan.vector.coordinate_bound: expected at least {least:.9g} (norm_bound and rounding), "
+            f"got {plan.vector.coordinate_bound:g}"
+        )
+    return terms

@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from privacy.canonical import canonical_bytes, parse_canonical
+from privacy.chain import EMPTY
 from privacy.ids import Digest, ServerId, SiloId
 from privacy.secagg.validity.messages import (
     CheckManifest,
@@ -13,18 +14,23 @@ from privacy.secagg.validity.messages import (
     CoinReveal,
     ProofManifest,
     SharesManifest,
-    Verdict,
+    SiloVerdict,
+    Verdicts,
+    checks_digest,
     frozen_digest,
 )
 
 D, SILO, SERVER = Digest("ab" * 32), SiloId("cleveland"), ServerId("share-a")
 MESSAGES: list[BaseModel] = [
-    SharesManifest(silo=SILO, terms=D, model=D, vector_length=11, parts=(D,), seeds={SERVER: D}),
+    SharesManifest(
+        silo=SILO, terms=D, model=D, vector_length=11, parts=(D,), seeds={SERVER: D}, ledger_head=EMPTY
+    ),
     CoinCommitment(server=SERVER, step=1, frozen=D, commitment=D),
     CoinReveal(server=SERVER, step=2, frozen=D, value=D),
     ProofManifest(silo=SILO, shares=D, coin=D, witness=D),
     CheckManifest(server=SERVER, silo=SILO, proof=D, coin=D, check=D),
-    Verdict(server=SERVER, silo=SILO, check=D, failed="norm"),
+    SiloVerdict(silo=SILO, check=D, failed="norm"),
+    Verdicts(server=SERVER, coin=D, verdicts=(SiloVerdict(silo=SILO, check=D, failed=None),)),
 ]
 
 
@@ -46,3 +52,9 @@ def test_what_a_coin_is_tossed_over_names_every_silo_and_manifest() -> None:
     assert frozen_digest(one) != frozen_digest({SILO: Digest("cd" * 32)})
     assert frozen_digest(one) != frozen_digest({SiloId("hungary"): D})
     assert frozen_digest(one) != frozen_digest({**one, SiloId("hungary"): D})
+
+
+def test_what_was_judged_names_every_servers_check() -> None:
+    one = {SERVER: D}
+    assert checks_digest(one) != checks_digest({SERVER: Digest("cd" * 32)})
+    assert checks_digest(one) != checks_digest({ServerId("share-b"): D})
