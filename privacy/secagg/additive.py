@@ -102,13 +102,10 @@ class VectorSumHalf:
         Raises:
             Unprocessable: a part is not ``length`` elements long.
         """
-        added = (ring_from_bytes(part, length) for part in parts)
-        first, second = next(added, None), next(added, None)
-        if first is None:
-            return np.zeros(length, dtype="<u4")
-        total = first.copy() if second is None else first + second
-        for elements in added:
-            total += elements
+        shares = (ring_from_bytes(part, length) for part in parts)
+        total = np.array(next(shares, np.zeros(length)), dtype="<u4")
+        for share in shares:
+            total += share
         return total
 
 
