@@ -14,11 +14,14 @@ from privacy.secagg.he.messages import CiphertextManifest
 from privacy.secagg.he.parameters import parameters_named
 from privacy.secagg.pairwise.messages import MaskedInput
 from privacy.secagg.parts import part_count
+from privacy.secagg.validity.cut import field_part_count
+from privacy.secagg.validity.messages import SharesManifest
+from privacy.secagg.validity.terms import terms_of
 from privacy.wire.envelope import Verified
 from privacy.wire.messages import ShareManifest
 
-Manifest = ShareManifest | MaskedInput | CiphertextManifest
-"""A silo's signed claim to be a survivor of its round; which one a scheme has is in ``MANIFESTS``."""
+Manifest = ShareManifest | SharesManifest | MaskedInput | CiphertextManifest
+"""A silo's signed claim to be a survivor of its round; which one a plan has says ``manifest_type``."""
 MANIFESTS: dict[str, type[Manifest]] = {
     "additive": ShareManifest,
     "pairwise": MaskedInput,
@@ -27,12 +30,17 @@ MANIFESTS: dict[str, type[Manifest]] = {
 }
 
 
+def manifest_type(plan: RoundPlan) -> type[Manifest]:
+    """What a silo of this plan signs: shares that are proven valid have a manifest of their own."""
+    return MANIFESTS[plan.scheme] if plan.validity is None else SharesManifest
+
+
 def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterator[Finding]:
     """Whether a manifest names one whole update of this round by the silo that signed it."""
     body = manifest.message
     if manifest.context != plan.context:
         yield another_round("manifest", plan.context, manifest.context)
-    expected = MANIFESTS[plan.scheme]
+    expected = manifest_type(plan)
     if not isinstance(body, expected):
         yield Finding(
             "manifest_scheme",
@@ -66,8 +74,16 @@ def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterat
             "fetch the plan's model again and ask the aggregator why it differed",
         )
     yield from _length_findings(plan, body)
-    if isinstance(body, ShareManifest):
+    if isinstance(body, ShareManifest | SharesManifest):
         yield from _seed_findings(plan, body)
+    if isinstance(body, SharesManifest) and plan.validity is not None and body.terms != terms_of(plan).digest:
+        yield Finding(
+            "manifest_terms",
+            "the update is shared for a proof of other terms than the plan's",
+            f"terms {terms_of(plan).digest}",
+            body.terms,
+            "prove the bound that follows from the plan",
+        )
     if isinstance(body, CiphertextManifest) and body.parameters != plan.he:
         yield Finding(
             "manifest_parameters",
@@ -81,6 +97,8 @@ def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterat
 def _length_findings(plan: RoundPlan, body: Manifest) -> Iterator[Finding]:
     if isinstance(body, CiphertextManifest) and plan.he is not None:
         parts = he_part_count(parameters_named(plan.he), plan.vector_length)
+    elif isinstance(body, SharesManifest):
+        parts = field_part_count(plan.vector_length)
     else:
         parts = part_count(plan.vector_length)
     # A masked input says its length by its parts alone.
@@ -95,12 +113,14 @@ def _length_findings(plan: RoundPlan, body: Manifest) -> Iterator[Finding]:
         )
 
 
-def _seed_findings(plan: RoundPlan, body: ShareManifest) -> Iterator[Finding]:
-    servers = {slot.server for slot in plan.servers[1:]}
+def _seed_findings(plan: RoundPlan, body: ShareManifest | SharesManifest) -> Iterator[Finding]:
+    # With validity the first server has a seed too: its shares of the blinds come from it.
+    first = 0 if isinstance(body, SharesManifest) else 1
+    servers = {slot.server for slot in plan.servers[first:]}
     if set(body.seeds) != servers:
         yield Finding(
             "manifest_seeds",
-            "every share server but the first holds one sealed seed; else the sum could not be opened",
+            "a share server lacks its sealed seed, or one too many has one; the sum could not be opened",
             f"seeds for {', '.join(sorted(servers))}",
             f"seeds for {', '.join(sorted(body.seeds))}",
             "seal one seed to each of these servers",
