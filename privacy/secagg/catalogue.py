@@ -46,11 +46,6 @@ SCHEMES: dict[str, Scheme] = {
             "validity is required: this release cannot check an update inside its shares",
         ),
     ),
-}
-
-_NOT_CARRIED = "always, in this release: the protocol exists, but no server carries it yet"
-
-PROTOCOLS: dict[str, Scheme] = {
     "pairwise": Scheme(
         name="pairwise",
         withstands="one server with c colluding silos: honest but curious if t > c, malicious if 2t > n + c",
@@ -60,8 +55,13 @@ PROTOCOLS: dict[str, Scheme] = {
         bytes_down_per_parameter=4.0,
         dropout="up to n - t silos at any step; each costs the server one mask for each survivor",
         validity=frozenset({"none"}),
-        refused=(_NOT_CARRIED, "the threshold does not withstand whom the silo itself assumes hostile"),
+        refused=("no threshold withstands whom the silo itself assumes hostile and lets the dropouts go",),
     ),
+}
+
+_NOT_CARRIED = "always, in this release: the protocol exists, but no server carries it yet"
+
+PROTOCOLS: dict[str, Scheme] = {
     "bfv": Scheme(
         name="bfv",
         withstands="an honest but curious server that no silo colludes with; sums are exact",

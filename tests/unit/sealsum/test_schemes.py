@@ -93,8 +93,8 @@ def test_bytes_of_ciphertexts_are_those_of_their_parameters(name: str, row: str)
 
 
 def test_bytes_and_steps_of_masks_are_those_of_the_ring_and_the_protocol() -> None:
-    assert SCHEMES["additive"].bytes_per_parameter == PROTOCOLS["pairwise"].bytes_per_parameter == RING_BYTES
-    assert PROTOCOLS["pairwise"].rounds == len(STEPS)
+    assert SCHEMES["additive"].bytes_per_parameter == SCHEMES["pairwise"].bytes_per_parameter == RING_BYTES
+    assert SCHEMES["pairwise"].rounds == len(STEPS)
 
 
 def test_the_protocols_page_has_a_section_for_every_scheme() -> None:

@@ -1,0 +1,386 @@
+"""An aggregator and agents' halves of ``pairwise`` in one process: production code at both ends of a call.
+
+The aggregator lives on the test's event loop. Each silo runs in a thread, as an agent does, and calls it
+through the production client. A silo can leave before a step, crash around one and come back from its disk,
+refuse, or send what its half did not sign.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregator.assembly import Aggregator, assemble_aggregator
+from aggregator.server_step import STEPS as SERVER_STEPS
+from aggregator.settings import AggregatorSettings
+from policies.loader import LoadedPolicy, load_threat_model
+from privacy.chain import EMPTY
+from privacy.errors import SealsumError
+from privacy.ids import Context, PartyId, SiloId
+from privacy.keystore import Identity
+from privacy.plan import JobSpec, RoundPlan
+from privacy.secagg.encoding import decode
+from privacy.update import model_bytes
+from privacy.wire.envelope import Envelope, sign_message
+from privacy.wire.messages import RoundResult
+from silo_agent.delivery import Delivery
+from silo_agent.encoded import EncodedUpdate
+from silo_agent.outbox import Contribution, Outbox, Stored
+from silo_agent.participation import open_offer
+from silo_agent.refusals import refusal_of
+from silo_agent.results import open_result
+from silo_agent.schemes.catalogue import half_of
+from silo_agent.schemes.half import SchemeHalf, Seat
+from silo_agent.transport import FederationClient
+from tests.aggregator_world import AsTlsPeer, client_of, submit
+from tests.federation import Federation, demo_policy_text
+
+Ring = NDArray[np.uint32]
+Step = Literal["keys", "shares", "masked", "consistency", "unmask"]
+Tamper = Callable[[tuple[Envelope, ...]], tuple[Envelope, ...]]
+
+
+class Gone(Exception):
+    """The silo's process ends here and does not come back in this round."""
+
+
+class Crashed(Exception):
+    """The silo's process ends here, and its next start finds what is on disk."""
+
+
+def pairwise_federation(silos: int = 4, **changes: str) -> Federation:
+    """Hospitals and an aggregator, without share servers; ``changes`` replaces lines' text in the profile."""
+    text = demo_policy_text("pairwise")
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return Federation(silos=silos, servers=0, policy_text=text)
+
+
+class _OnLoop(httpx.BaseTransport):
+    """Reaches whichever aggregator runs now, from a silo's thread."""
+
+    def __init__(self, world: PairwiseWorld, party: str) -> None:
+        self._world = world
+        self._der = world.federation.certificate_der(party)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        async def call() -> httpx.Response:
+            aggregator = self._world.aggregator
+            if aggregator is None:
+                raise httpx.ConnectError("the aggregator is down")
+            answer = await AsTlsPeer(aggregator.app, self._der).handle_async_request(request)
+            return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
+
+        answer = asyncio.run_coroutine_threadsafe(call(), self._world.loop).result()
+        self._world.calls.append((request.method, request.url.path, answer.status_code))
+        return answer
+
+
+@dataclass
+class PairwiseWorld:
+    """One federation on disk under ``root``, and its aggregator while it runs."""
+
+    root: Path
+    federation: Federation = field(default_factory=pairwise_federation)
+    aggregator: Aggregator | None = None
+    calls: list[tuple[str, str, int]] = field(default_factory=list)
+    """Method, path and status of every silo's call."""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.federation.identity("aggregator", self.root / "aggregator")
+        self.loop = asyncio.get_running_loop()
+
+    def build(self) -> Aggregator:
+        """The aggregator anew from its disk."""
+        given = {"state_dir": self.root / "aggregator", "listen": "127.0.0.1:0", "grace_s": 0.2}
+        return assemble_aggregator(AggregatorSettings(**{**given, **self.settings}))
+
+    @asynccontextmanager
+    async def running(self) -> Any:
+        """The aggregator with its loop going."""
+        aggregator = self.aggregator = self.build()
+        work = asyncio.create_task(aggregator.loop.run())
+        try:
+            yield aggregator
+        finally:
+            self.aggregator = None
+            aggregator.state.bell.silence()
+            await asyncio.wait_for(work, 20)
+            aggregator.state.store.close()
+
+    @asynccontextmanager
+    async def killed(self, when: Callable[[Aggregator], bool]) -> Any:
+        """An aggregator that is killed as soon as ``when`` holds: what it held in memory is gone."""
+        aggregator = self.aggregator = self.build()
+        work = asyncio.create_task(aggregator.loop.run())
+        try:
+            yield aggregator
+            await aggregator.state.bell.wait_for(lambda: True if when(aggregator) else None, 30)
+        finally:
+            self.aggregator = None
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            aggregator.state.current = None
+            aggregator.state.bell.silence()
+            aggregator.state.store.close()
+
+    def spec(self, parameters: int = 5, **changes: Any) -> JobSpec:
+        """A small job of one round, whose deadlines are short."""
+        terms = {"scheme": "pairwise", "rounds": 1, "round_deadline_s": 20, **changes}
+        return self.federation.job_spec(parameters=parameters, **terms)
+
+    async def submit(self, spec: JobSpec) -> None:
+        """The researcher's job."""
+        assert self.aggregator is not None
+        await submit(self, self.aggregator, spec)  # type: ignore[arg-type]  # it needs the federation only
+
+    def silos(self, **changes: Mapping[str, Any]) -> list[CarriedSilo]:
+        """Every silo of the federation with an update of its own; ``changes``: silo_1={"leaves": "keys"}."""
+        silos = []
+        for number, name in enumerate(self.federation.charter.silos, 1):
+            silos.append(CarriedSilo(self, name, 0.25 * number, **changes.get(name.replace("-", "_"), {})))
+        return silos
+
+    async def run_job(self, spec: JobSpec, silos: Sequence[CarriedSilo]) -> dict[str, Any]:
+        """Submit, have the silos take part until the job has ended, and return its view."""
+        await self.submit(spec)
+        await self.work(silos)
+        return await self.view()
+
+    async def work(self, silos: Sequence[CarriedSilo], seconds: float = 90) -> None:
+        """Have the silos take part, each in a thread of its own, until the job has ended."""
+        with ThreadPoolExecutor(len(silos)) as threads:
+            try:
+                running = [self.loop.run_in_executor(threads, silo.run) for silo in silos]
+                await asyncio.wait_for(asyncio.gather(*running), seconds)
+            finally:
+                for silo in silos:
+                    silo.stopping.set()
+
+    async def view(self) -> dict[str, Any]:
+        """The job, as its researcher sees it."""
+        assert self.aggregator is not None
+        der = self.federation.certificate_der("researcher")
+        async with client_of(self.aggregator.app, der) as client:
+            answer = await client.get("/v1/jobs/heart")
+        return dict(answer.json())
+
+    async def model(self, digest: str) -> bytes:
+        """A published model."""
+        assert self.aggregator is not None
+        return self.aggregator.state.models.path(digest).read_bytes()
+
+    def log(self) -> list[tuple[str, dict[str, Any]]]:
+        """Kind and body of every entry of the aggregator's log."""
+        assert self.aggregator is not None
+        store = self.aggregator.state.store
+        with store.read() as view:
+            entries = [httpx.Response(200, content=line).json() for line in store.log.lines(view.connection)]
+        return [(entry["kind"], entry["body"]) for entry in entries]
+
+
+class Wire(Delivery):
+    """A silo's production calls, cut where its test says."""
+
+    def __init__(self, silo: CarriedSilo, identity: Identity) -> None:
+        super().__init__(identity, silo.world.federation.charter, None, silo.stopping)
+        self.aggregator.close()
+        self.aggregator = FederationClient(
+            identity,
+            "https://aggregator.test",
+            stopping=silo.stopping,
+            patience_s=20,
+            transport=_OnLoop(silo.world, silo.name),
+        )
+        self._of = silo
+
+    def send_step(self, context: Context, step: str, messages: Sequence[Envelope]) -> None:
+        silo = self._of
+        if silo.leaves == step:
+            raise Gone
+        if silo.crashes == ("before", step):
+            silo.crashes = None
+            raise Crashed
+        if step in silo.tampers:
+            messages = silo.tampers[step](tuple(messages))  # type: ignore[index]  # a step's name
+        silo.sent.setdefault(step, []).append(tuple(messages))
+        super().send_step(context, step, messages)
+        if silo.twice:
+            super().send_step(context, step, messages)
+        if silo.crashes == ("after", step):
+            silo.crashes = None
+            raise Crashed
+
+    def put_file(self, context: Context, name: str, index: int, raw: bytes) -> None:
+        silo = self._of
+        if silo.crashes == ("before", "parts"):
+            silo.crashes = None
+            raise Crashed
+        super().put_file(context, name, index, raw)
+        if silo.twice:
+            super().put_file(context, name, index, raw)
+
+
+@dataclass
+class CarriedSilo:
+    """A silo without data: it has an update, and everything else that an agent has."""
+
+    world: PairwiseWorld
+    name: str
+    value: float
+    leaves: Step | None = None
+    crashes: tuple[Literal["before", "after"], str] | None = None
+    tampers: dict[Step, Tamper] = field(default_factory=dict)
+    refuses: bool = False
+    twice: bool = False
+    """Sends everything two times."""
+    own_policy: str | None = None
+    """Its own threat model; else the federation's."""
+    before_offers: Callable[[], None] = lambda: None
+    sent: dict[str, list[tuple[Envelope, ...]]] = field(default_factory=dict)
+    encoded: list[Ring] = field(default_factory=list)
+    """Its encoded update, one a round in which it got so far."""
+    results: list[RoundResult] = field(default_factory=list)
+    faults: list[SealsumError] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.directory = self.world.root / self.name
+        self.identity = self.world.federation.identity(self.name, self.directory)
+        self.outbox = Outbox(self.directory / "outbox")
+        self.silo = SiloId(PartyId(self.name))
+
+    @property
+    def policies(self) -> tuple[LoadedPolicy, ...]:
+        text = self.world.federation.policy_text
+        return load_threat_model(text), load_threat_model(self.own_policy or text)
+
+    def seat(self, plan: RoundPlan, delivery: Delivery) -> Seat:
+        """Its seat in a round, as ``Attendance`` makes it."""
+        return Seat(
+            plan=plan,
+            silo=self.silo,
+            aggregator=PartyId("aggregator"),
+            identity=self.identity,
+            charter=self.world.federation.charter,
+            policies=self.policies,
+            delivery=delivery,
+            directory=self.directory / "secrets" / plan.context,
+        )
+
+    def run(self) -> None:
+        """Answer offers until the job has ended, or this silo is gone for good."""
+        self.before_offers()
+        wire, after = Wire(self, self.identity), None
+        try:
+            while not self.stopping.is_set():
+                offer = wire.next_offer(after)
+                if offer is None:
+                    if self.results and wire.job_has_ended("heart"):
+                        return
+                    continue
+                plan = open_offer(offer, self.world.federation.charter)[0].message.plan
+                after = plan.context
+                self._take_part(offer, plan, wire)
+                result = None
+                while result is None and not self.stopping.is_set():
+                    result = wire.wait_for_result(plan.context)
+                if result is None:
+                    return
+                self.results.append(open_result(result, plan, self.world.federation.charter))
+                if self.results[-1].job_state != "running":
+                    return
+        finally:
+            wire.close()
+
+    def _take_part(self, offer: Envelope, plan: RoundPlan, wire: Wire) -> None:
+        if self.refuses:
+            self._refuse(plan, SealsumError("a silo's own reason"), wire)
+            return
+        try:
+            self._carry(offer, plan, wire)
+        except Gone:
+            return
+        except Crashed:
+            self._come_back(offer, plan, wire)
+        except SealsumError as error:
+            self.faults.append(error)
+            self._refuse(plan, error, wire)
+
+    def _carry(self, offer: Envelope, plan: RoundPlan, wire: Wire) -> None:
+        half = half_of(self.seat(plan, wire))
+        half.prepare()
+        if self.leaves == "masked":
+            raise Gone
+        update = _Recorded(plan, np.full(plan.parameters, self.value, dtype=np.float32), 1.0)
+        self.outbox.put_parts(plan.context, half.seal(update, plan.model))
+        self.encoded.append(np.concatenate(update.drawn))
+        signed = half.manifest(EMPTY)
+        contribution = Contribution(offer=offer, manifest=signed.manifest, seeds=signed.seeds)
+        self._finish(half, self.outbox.complete(plan.context, contribution))
+
+    def _come_back(self, offer: Envelope, plan: RoundPlan, wire: Wire) -> None:
+        """As an agent starts: go on with a complete contribution, be offered the round again without one."""
+        pending = self.outbox.pending()
+        try:
+            if pending:
+                self._finish(half_of(self.seat(plan, wire)), pending[0])
+            else:
+                self._carry(offer, plan, wire)
+        except SealsumError as error:
+            self.faults.append(error)
+            self._refuse(plan, error, wire)
+
+    def _finish(self, half: SchemeHalf, stored: Stored) -> None:
+        try:
+            half.deliver(stored)
+            half.conclude(stored)
+        except SealsumError as error:
+            self.faults.append(error)
+
+    def _refuse(self, plan: RoundPlan, error: SealsumError, wire: Wire) -> None:
+        refusal = refusal_of(error, self.silo)
+        envelope = sign_message(refusal, "refusal", plan.context, self.silo, self.identity.signing)
+        try:
+            wire.refuse(plan.context, envelope)
+        except SealsumError as fault:
+            self.faults.append(fault)
+
+
+class _Recorded(EncodedUpdate):
+    """An encoded update that the test keeps a copy of, to add up in the open."""
+
+    def __init__(self, plan: RoundPlan, update: NDArray[np.float32], weight: float) -> None:
+        super().__init__(plan, update, weight)
+        self.drawn: list[Ring] = []
+
+    def elements(self, start: int, length: int) -> Ring:
+        self.drawn.append(super().elements(start, length))
+        return self.drawn[-1]
+
+
+def oracle_model(
+    spec: JobSpec, survivors: Sequence[CarriedSilo], number: int = 0, before: bytes | None = None
+) -> bytes:
+    """The model that the plain sum of the survivors' updates leads to, from the zero model or another."""
+    total = np.sum(np.stack([silo.encoded[number] for silo in survivors]), axis=0, dtype=np.uint32)
+    opened = decode(total, spec.vector)
+    zero = np.zeros(spec.model.parameters, dtype="<f4")
+    model = zero if before is None else np.frombuffer(before, dtype="<f4")
+    return model_bytes(SERVER_STEPS["fedavg"](model, opened[:-1] / opened[-1], spec.training))
+
+
+def files_under(directory: Path) -> Iterator[Path]:
+    """Every file, however deep."""
+    return (path for path in directory.rglob("*") if path.is_file())
