@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aggregator.blobs import Directory, read_chunks, sha256_of
 from privacy.errors import Unprocessable
 from privacy.ids import Context, Digest, SiloId
+from privacy.secagg.validity.field import FIELD_BYTES, from_bytes
 
 MISSING_NAMED = 20
 """Missing parts that a refusal lists; the silo sends them and commits again."""
@@ -32,3 +33,17 @@ def check_parts(
     for index, (name, digest) in enumerate(zip(names, parts, strict=True)):
         if sha256_of(read_chunks(files.path(ctx, silo, name))) != digest:
             raise Unprocessable(f"manifest.parts: part {index} here is not the one the manifest names")
+
+
+def check_field_parts(
+    files: Directory, ctx: Context, silo: SiloId, names: Sequence[str], parts: Sequence[Digest]
+) -> None:
+    """``check_parts`` for field elements: also each is below p, or a later step would fail for everybody.
+
+    Raises:
+        Unprocessable: see ``check_parts``. MalformedMessage: an element is not below p.
+    """
+    check_parts(files, ctx, silo, names, parts)
+    for name in names:
+        raw = files.read(ctx, silo, name)
+        from_bytes(raw, len(raw) // FIELD_BYTES)

@@ -6,10 +6,12 @@ in size and believed only once its signature is checked, which is not done here.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import ssl
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import httpx
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
@@ -17,7 +19,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, MalformedMessage, PeerFault
 from privacy.ids import Context, ServerId, SiloId
-from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope
+from privacy.secagg.validity.coins import Step
+from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, parse_envelopes
 from privacy.wire.messages import PART_BYTES
 
 PATIENCE_S: Final = 8.0
@@ -25,6 +28,8 @@ PATIENCE_S: Final = 8.0
 RETRIED: Final = frozenset({502, 503, 504})
 TIMEOUT: Final = httpx.Timeout(60.0, connect=5.0)
 _PROBLEM_BYTES: Final = 1 << 16
+_OVER: Final[dict[Step, str]] = {1: "shares", 2: "proofs"}
+TossCall = Literal["commit", "reveal"]
 
 
 class ServerUnreachable(PeerFault):
@@ -66,6 +71,31 @@ class ShareServers(Protocol):
 
     async def finish(self, server: ServerId, ctx: Context, result: Envelope) -> None:
         """``POST …/finish``."""
+
+    async def toss(
+        self, server: ServerId, ctx: Context, step: Step, call: TossCall, said: Sequence[Envelope]
+    ) -> Envelope:
+        """``POST …/coins/…/commit`` or ``…/reveal``: the server's commitment, or its value."""
+
+    async def settle(self, server: ServerId, ctx: Context, step: Step, reveals: Sequence[Envelope]) -> None:
+        """``POST …/coins/…/settle``."""
+
+    async def close_proofs(self, server: ServerId, ctx: Context) -> tuple[Envelope, ...]:
+        """``POST …/proofs/close``: the silos' proofs, as the first server has them."""
+
+    async def check(self, server: ServerId, ctx: Context, silo: SiloId) -> Envelope:
+        """``POST …/checks/{silo}``: the server's check of a silo's proof, by digest."""
+
+    async def check_bytes(self, server: ServerId, ctx: Context, silo: SiloId) -> bytes:
+        """``GET …/checks/{silo}``."""
+
+    async def hand_check(
+        self, server: ServerId, ctx: Context, silo: SiloId, of: ServerId, raw: bytes
+    ) -> None:
+        """``PUT …/checks/{silo}/{server}``: another server's check."""
+
+    async def judge(self, server: ServerId, ctx: Context, checks: Sequence[Envelope]) -> Envelope:
+        """``POST …/judge``: the server's verdicts."""
 
 
 class HttpShareServers:
@@ -119,6 +149,39 @@ class HttpShareServers:
         """``POST …/finish``."""
         await self._ask(server, "POST", f"/v1/rounds/{ctx}/finish", canonical_bytes(result))
 
+    async def toss(
+        self, server: ServerId, ctx: Context, step: Step, call: TossCall, said: Sequence[Envelope]
+    ) -> Envelope:
+        """``POST …/coins/…/commit`` or ``…/reveal``: the server's commitment, or its value."""
+        path = f"/v1/rounds/{ctx}/coins/{_OVER[step]}/{call}"
+        return parse_envelope(await self._ask(server, "POST", path, _listed(said)))
+
+    async def settle(self, server: ServerId, ctx: Context, step: Step, reveals: Sequence[Envelope]) -> None:
+        """``POST …/coins/…/settle``."""
+        await self._ask(server, "POST", f"/v1/rounds/{ctx}/coins/{_OVER[step]}/settle", _listed(reveals))
+
+    async def close_proofs(self, server: ServerId, ctx: Context) -> tuple[Envelope, ...]:
+        """``POST …/proofs/close``: the silos' proofs, as the first server has them."""
+        return parse_envelopes(await self._ask(server, "POST", f"/v1/rounds/{ctx}/proofs/close"))
+
+    async def check(self, server: ServerId, ctx: Context, silo: SiloId) -> Envelope:
+        """``POST …/checks/{silo}``: the server's check of a silo's proof, by digest."""
+        return parse_envelope(await self._ask(server, "POST", f"/v1/rounds/{ctx}/checks/{silo}"))
+
+    async def check_bytes(self, server: ServerId, ctx: Context, silo: SiloId) -> bytes:
+        """``GET …/checks/{silo}``."""
+        return await self._ask(server, "GET", f"/v1/rounds/{ctx}/checks/{silo}")
+
+    async def hand_check(
+        self, server: ServerId, ctx: Context, silo: SiloId, of: ServerId, raw: bytes
+    ) -> None:
+        """``PUT …/checks/{silo}/{server}``: another server's check."""
+        await self._ask(server, "PUT", f"/v1/rounds/{ctx}/checks/{silo}/{of}", raw)
+
+    async def judge(self, server: ServerId, ctx: Context, checks: Sequence[Envelope]) -> Envelope:
+        """``POST …/judge``: the server's verdicts."""
+        return parse_envelope(await self._ask(server, "POST", f"/v1/rounds/{ctx}/judge", _listed(checks)))
+
     async def aclose(self) -> None:
         """Close all connections."""
         for client in self._clients.values():
@@ -146,7 +209,7 @@ class HttpShareServers:
     async def _ask_once(
         self, server: ServerId, method: str, path: str, body: bytes | None, limit: int
     ) -> bytes:
-        headers = {} if body is None else {"content-type": "application/json"}
+        headers = {} if body is None else _headers(method, body)
         request = self._clients[server].stream(method, path, content=body, headers=headers)
         async with request as response:
             if response.status_code in RETRIED:
@@ -181,6 +244,14 @@ def fetch_charter(url: str, tls: ssl.SSLContext) -> bytes:
 
 def _listed(envelopes: Sequence[Envelope]) -> bytes:
     return canonical_bytes([envelope.model_dump(mode="json") for envelope in envelopes])
+
+
+def _headers(method: str, body: bytes) -> dict[str, str]:
+    """What is put are raw bytes, with their digest (RFC 9530); all else is JSON."""
+    if method != "PUT":
+        return {"content-type": "application/json"}
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    return {"content-type": "application/octet-stream", "content-digest": f"sha-256=:{digest}:"}
 
 
 def _reason(problem: bytes) -> str:

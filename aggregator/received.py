@@ -8,14 +8,22 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from privacy.errors import NotAllowed, Unprocessable
-from privacy.ids import Context, Digest, PartyId
+from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
+from privacy.secagg.validity.messages import CoinCommitment, CoinReveal, SharesManifest, Verdicts
 from privacy.wire.envelope import Envelope, MessageKind, Verified, open_envelope
-from privacy.wire.messages import MAX_BYTES, AcceptedSet, OpeningShare, RoundOffer, SurvivorSet
+from privacy.wire.messages import (
+    MAX_BYTES,
+    AcceptedSet,
+    OpeningShare,
+    RoundOffer,
+    ShareManifest,
+    SurvivorSet,
+)
 
 M = TypeVar("M", bound=BaseModel)
-S = TypeVar("S", AcceptedSet, SurvivorSet, OpeningShare)
+S = TypeVar("S", AcceptedSet, SurvivorSet, OpeningShare, CoinCommitment, CoinReveal, Verdicts)
 
 
 def open_from(
@@ -91,17 +99,22 @@ def open_of_servers(
     return tuple(found[server] for server in servers)
 
 
-def survivors_of(accepted: Sequence[AcceptedSet]) -> dict[PartyId, Digest]:
-    """Silos that every server accepted with the same manifest: silo → digest, sorted.
+def manifest_kind(plan: RoundPlan) -> MessageKind:
+    """Which kind a silo's manifest is for share servers."""
+    return "manifest" if plan.validity is None else "validity_manifest"
 
-    A silo that showed servers different manifests is in no intersection, so it harms only itself.
+
+def open_manifest(
+    charter: Charter, plan: RoundPlan, silo: SiloId, envelope: Envelope
+) -> Verified[ShareManifest] | Verified[SharesManifest]:
+    """The manifest that this silo signed for share servers in a round of this plan.
+
+    Raises:
+        NotAllowed, SignatureRejected, MalformedMessage: see ``open_from``.
     """
-    first, *others = accepted
-    return {
-        silo: digest
-        for silo, digest in sorted(first.manifests.items())
-        if all(other.manifests.get(silo) == digest for other in others)
-    }
+    if plan.validity is None:
+        return open_from(charter, [silo], envelope, ShareManifest, "manifest", plan.context)
+    return open_from(charter, [silo], envelope, SharesManifest, "validity_manifest", plan.context)
 
 
 def short(ctx: Context) -> str:

@@ -100,7 +100,29 @@ seeds: Final = Table(
     Column("sealed", LargeBinary, nullable=False),
     PrimaryKeyConstraint("ctx", "silo", name="one_seed_per_silo_and_round"),
 )
-"""Still sealed to this server's key; only share servers after the first have rows here."""
+"""Still sealed to this server's key. The first share server has rows here in rounds with validity only."""
+
+coins: Final = Table(
+    "coins",
+    metadata,
+    Column("ctx", String(64), ForeignKey("rounds.ctx"), nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("value", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("ctx", "step", name="one_value_per_toss"),
+)
+"""What a share server drew for a toss, before it committed to it: a restart never draws again."""
+
+he_keys: Final = Table(
+    "he_keys",
+    metadata,
+    Column("job", String(64), nullable=False),
+    Column("silo", String(63), nullable=False),
+    Column("key", String(64), nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("job", "silo", name="one_key_per_silo_and_job"),
+)
+"""The key of a job under ``bfv`` or ``ckks``, sealed by one silo to each; ``job`` and ``key`` are digests.
+This server cannot open it, and deletes it with the job's end."""
 
 openings: Final = Table(
     "openings",

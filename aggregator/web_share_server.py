@@ -22,14 +22,13 @@ from aggregator.web_body import (
 )
 from aggregator.web_common import ContextPath, IndexPath, PartyPath, log_response, new_app
 from aggregator.web_identity import caller
+from aggregator.web_validity import FromAggregator, FromSilo, add_validity_routes
 from privacy.canonical import Frozen, parse_canonical
 from privacy.errors import MalformedMessage
 from privacy.ids import SiloId
 from privacy.roster import Charter, Member
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope
 
-FromAggregator = Annotated[Member, Depends(caller("aggregator"))]
-FromSilo = Annotated[Member, Depends(caller("silo"))]
 FromResearcher = Annotated[Member, Depends(caller("researcher"))]
 
 
@@ -75,6 +74,8 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
     @app.post("/v1/rounds/{ctx}/agree")
     async def agree(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
         return envelope_response(await server.agree(ctx, await read_envelopes(request)))
+
+    add_validity_routes(app, server)
 
     @app.post("/v1/rounds/{ctx}/release")
     async def release(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator
 
-from aggregator.blobs import Directory, sha256_of
-from aggregator.parts import check_parts, part_name
-from aggregator.received import open_from
+from aggregator.blobs import sha256_of
+from aggregator.parts import check_field_parts, check_parts, part_name
+from aggregator.received import manifest_kind, open_manifest
 from aggregator.share_server.phases import follow
-from aggregator.share_server.rounds import AdmittedRounds, add_seed
-from aggregator.store import Store
+from aggregator.share_server.rounds import add_seed
+from aggregator.share_server.state import ShareServerState
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedPlan, AdmittedUpdate, admit_update
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.errors import NotAllowed, NotFound, OutOfOrder, Unprocessable
-from privacy.ids import Context, Digest, ServerId, SiloId
-from privacy.keystore import Identity
+from privacy.ids import Context, Digest, SiloId
 from privacy.plan import RoundPlan
-from privacy.roster import Charter
 from privacy.secagg.additive import unseal_seed
-from privacy.secagg.parts import stretch, stretches
+from privacy.secagg.parts import stretch
+from privacy.secagg.validity.cut import field_stretch
+from privacy.secagg.validity.messages import SharesManifest
+from privacy.secagg.validity.sharing import Binding
+from privacy.secagg.validity.sharing import unseal_seed as validity_unseal_seed
+from privacy.secagg.validity.terms import terms_of
 from privacy.wire.envelope import Envelope, Verified
 from privacy.wire.messages import ShareManifest
 
@@ -29,22 +31,8 @@ from privacy.wire.messages import ShareManifest
 class ShareIntake:
     """Receives shares for the rounds that this server has admitted."""
 
-    def __init__(
-        self,
-        identity: Identity,
-        charter: Charter,
-        store: Store,
-        parts: Directory,
-        rounds: AdmittedRounds,
-        locks: defaultdict[Context, asyncio.Lock],
-    ) -> None:
-        self._identity = identity
-        self._me = ServerId(identity.pin.party)
-        self._charter = charter
-        self._store = store
-        self._parts = parts
-        self._rounds = rounds
-        self._locks = locks
+    def __init__(self, state: ShareServerState) -> None:
+        self._state = state
 
     def part_size(self, ctx: Context, silo: SiloId, index: int) -> int:
         """Bytes that part ``index`` of this silo has; asked before a byte of it is read.
@@ -52,11 +40,12 @@ class ShareIntake:
         Raises:
             NotFound: no such round. NotAllowed: not invited. Unprocessable: no such part, or not our task.
         """
-        plan = self._rounds.of(ctx).plan
+        plan = self._state.rounds.of(ctx).plan
         self._check_invited(plan, silo)
-        if plan.servers[0].server != self._me:
+        if not self._state.is_first(plan):
             raise Unprocessable(f"part: vector shares go to {plan.servers[0].server}, a sealed seed here")
-        return stretch(index, plan.vector_length).size
+        cut = stretch if plan.validity is None else field_stretch
+        return cut(index, plan.vector_length).size
 
     async def receive_part(
         self, ctx: Context, silo: SiloId, index: int, digest: Digest, body: AsyncIterator[bytes]
@@ -68,13 +57,15 @@ class ShareIntake:
             TooLarge, Unprocessable: see ``Directory.receive``.
         """
         size = self.part_size(ctx, silo, index)
-        with self._store.read() as view:
+        with self._state.store.read() as view:
             follow(view.phase(ctx), "part")
-        new = await self._parts.receive(body, digest, sha256_of, ctx, silo, part_name(index), limit=size)
-        with self._store.read() as view:
+        new = await self._state.parts.receive(
+            body, digest, sha256_of, ctx, silo, part_name(index), limit=size
+        )
+        with self._state.store.read() as view:
             if view.phase(ctx) == "finished":
                 # The round ended while these bytes arrived: its scrubbing is done again.
-                self._parts.scrub(ctx)
+                self._state.parts.scrub(ctx)
                 raise OutOfOrder("round: it ended while this part arrived")
         return new
 
@@ -83,20 +74,22 @@ class ShareIntake:
 
         (1) that silo signed this manifest under this round's context; (2) the very same one is here
         already, or (3) the round is open; (4) the submission gate admits it; (5) every byte it commits to
-        is here: all parts at the first server, at another a seed that opens for us.
+        is here: all parts at the first server, at another a seed that opens for us; with validity, a seed
+        at each server, and parts of elements that are below p.
 
         Raises:
             SignatureRejected, NotAllowed, MalformedMessage: (1). Conflict: (2), another manifest.
             OutOfOrder: (3). PolicyRefusal: (4). Unprocessable, MalformedMessage: (5).
         """
-        admitted = self._rounds.of(ctx)
-        self._check_invited(admitted.plan, silo)
-        async with self._locks[ctx]:
+        admitted = self._state.rounds.of(ctx)
+        plan, kind = admitted.plan, manifest_kind(admitted.plan)
+        self._check_invited(plan, silo)
+        async with self._state.locks[ctx]:
             # (1)
-            manifest = open_from(self._charter, [silo], envelope, ShareManifest, "manifest", ctx)
-            with self._store.read() as view:
+            manifest = open_manifest(self._state.charter, plan, silo, envelope)
+            with self._state.store.read() as view:
                 # (2)
-                known = view.message(ctx, "manifest", silo)
+                known = view.message(ctx, kind, silo)
                 if known is not None and canonical_bytes(known) == canonical_bytes(envelope):
                     return False
                 # (3)
@@ -104,15 +97,14 @@ class ShareIntake:
             # (4)
             update = self._judge(admitted, manifest)
             # (5)
-            if admitted.plan.servers[0].server == self._me:
-                names = [part_name(piece.index) for piece in stretches(admitted.plan.vector_length)]
-                await asyncio.to_thread(check_parts, self._parts, ctx, silo, names, manifest.message.parts)
-            else:
-                self._check_seed(admitted.plan, manifest.message, sealed)
-            with self._store.write() as transaction:
+            if self._state.is_first(plan):
+                await asyncio.to_thread(self._check_parts, plan, manifest.message)
+            if self._state.me in manifest.message.seeds:
+                self._check_seed(plan, manifest.message, sealed)
+            with self._state.store.write() as transaction:
                 transaction.add_message(ctx, silo, envelope)
                 transaction.set_phase(ctx, phase)
-                if admitted.plan.servers[0].server != self._me and sealed is not None:
+                if self._state.me in manifest.message.seeds and sealed is not None:
                     add_seed(transaction, ctx, silo, sealed)
                 transaction.record("update_accepted", context=ctx, silo=silo, manifest=update.manifest_digest)
             return True
@@ -123,18 +115,20 @@ class ShareIntake:
         Raises:
             NotFound: no such round, or nothing was accepted of this silo.
         """
-        with self._store.read() as view:
-            view.phase(ctx)
-            manifest = view.message(ctx, "manifest", silo)
+        kind = manifest_kind(self._state.rounds.of(ctx).plan)
+        with self._state.store.read() as view:
+            manifest = view.message(ctx, kind, silo)
         if manifest is None:
             raise NotFound(f"manifest of {silo}: none was accepted in round {ctx[:16]}…")
         return manifest
 
-    def _judge(self, admitted: AdmittedPlan, manifest: Verified[ShareManifest]) -> AdmittedUpdate:
+    def _judge(
+        self, admitted: AdmittedPlan, manifest: Verified[ShareManifest] | Verified[SharesManifest]
+    ) -> AdmittedUpdate:
         try:
             return admit_update(admitted, manifest)
         except PolicyRefusal as refusal:
-            with self._store.write() as transaction:
+            with self._state.store.write() as transaction:
                 rules = [finding.rule for finding in refusal.findings]
                 transaction.record(
                     "update_refused", context=admitted.context, silo=manifest.sender, rules=rules
@@ -145,15 +139,25 @@ class ShareIntake:
         if silo not in plan.silos:
             raise NotAllowed(f"silo {silo}: it is not in this round's cohort")
 
-    def _check_seed(self, plan: RoundPlan, manifest: ShareManifest, sealed: bytes | None) -> None:
+    def _check_parts(self, plan: RoundPlan, manifest: ShareManifest | SharesManifest) -> None:
+        names = [part_name(index) for index in range(len(manifest.parts))]
+        check = check_parts if plan.validity is None else check_field_parts
+        check(self._state.parts, plan.context, manifest.silo, names, manifest.parts)
+
+    def _check_seed(
+        self, plan: RoundPlan, manifest: ShareManifest | SharesManifest, sealed: bytes | None
+    ) -> None:
         """Open the seed to know that it opens, and drop it: it is stored sealed only.
 
         A seed that did not open would otherwise abort the round for everybody.
         """
-        key = self._identity.sealing
-        assert key is not None  # noqa: S101 - the keystore loads one for every share server
+        key, me = self._state.sealing_key, self._state.me
         if sealed is None:
-            raise Unprocessable("sealed_seed: expected one; only the first server takes parts instead")
-        if sha256_hex(sealed) != manifest.seeds.get(self._me):
+            raise Unprocessable("sealed_seed: expected one; without it the sum could not be opened")
+        if sha256_hex(sealed) != manifest.seeds.get(me):
             raise Unprocessable("sealed_seed: it is not the one the manifest names")
-        unseal_seed(sealed, key, plan.context, plan.model, manifest.silo, self._me)
+        if plan.validity is None:
+            unseal_seed(sealed, key, plan.context, plan.model, manifest.silo, me)
+        else:
+            binding = Binding(plan.context, terms_of(plan).digest, plan.model, manifest.silo)
+            validity_unseal_seed(sealed, key, binding, me)

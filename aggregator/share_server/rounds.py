@@ -14,6 +14,10 @@ from privacy.ids import Context, JobId, PartyId, SiloId
 from privacy.plan import RoundPlan
 from privacy.roster import Charter
 from privacy.secagg.additive import RING_BYTES
+from privacy.secagg.validity.cut import upload_bytes
+from privacy.secagg.validity.field import FIELD_BYTES
+from privacy.secagg.validity.server import CheckShare
+from privacy.secagg.validity.terms import terms_of
 from privacy.wire.messages import RoundOffer
 
 
@@ -51,8 +55,12 @@ class AdmittedRounds:
 
 
 def bytes_needed(plan: RoundPlan) -> int:
-    """Disk that one round may take: all silos' vectors and one opening."""
-    return RING_BYTES * plan.vector_length * (len(plan.cohort) + 1)
+    """Disk that one round may take: all silos' vectors and one opening; with validity also all checks."""
+    if plan.validity is None:
+        return RING_BYTES * plan.vector_length * (len(plan.cohort) + 1)
+    terms = terms_of(plan)
+    checks = CheckShare.size(terms) * len(plan.servers)
+    return (upload_bytes(terms) + checks) * len(plan.cohort) + FIELD_BYTES * plan.vector_length
 
 
 def bytes_held(view: Reader) -> int:

@@ -7,13 +7,15 @@ the survivors itself, and releases one aggregate share per context, ever.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 
 from aggregator.blobs import Directory
 from aggregator.parts import part_name
-from aggregator.received import open_from, open_of_servers, open_offer, survivors_of
-from aggregator.share_server.phases import follow
+from aggregator.received import manifest_kind, open_from, open_of_servers, open_offer
+from aggregator.share_server.agreeing import accepted_everywhere, valid_everywhere
+from aggregator.share_server.checking import Checking
+from aggregator.share_server.phases import Call, follow
+from aggregator.share_server.proving import ProofIntake
 from aggregator.share_server.receiving import ShareIntake
 from aggregator.share_server.rounds import (
     AdmittedRounds,
@@ -21,23 +23,23 @@ from aggregator.share_server.rounds import (
     bytes_needed,
     last_round,
     scrub_seeds,
-    seeds_of,
     unfinished,
 )
-from aggregator.share_server.summing import sum_masks, sum_vectors
+from aggregator.share_server.state import ShareServerState
+from aggregator.share_server.summing import sum_share
+from aggregator.share_server.tossing import Tossing, scrub_coins
 from aggregator.store import Store
-from policies.gates import AdmittedPlan, ClearedCohort, admit_plan, check_survivors, clear_cohort
+from policies.gates import admit_plan, check_survivors, clear_cohort
 from policies.loader import LoadedPolicy
 from privacy.errors import Conflict, OutOfOrder, TooLarge, Unprocessable
-from privacy.ids import Context, Digest, PartyId, ServerId, SiloId
+from privacy.ids import Context, SiloId
 from privacy.keystore import Identity
 from privacy.roster import Charter
-from privacy.wire.envelope import Envelope, MessageKind, sign_message
+from privacy.wire.envelope import Envelope
 from privacy.wire.messages import (
     AcceptedSet,
     OpeningShare,
     RoundResult,
-    ShareManifest,
     SurvivorSet,
     survivors_digest,
 )
@@ -56,17 +58,13 @@ class ShareServer:
         openings: Directory,
         storage_bytes_max: int,
     ) -> None:
-        self._identity = identity
-        self._me = ServerId(identity.pin.party)
-        self._charter = charter
-        self._policy = policy
-        self._store = store
-        self._parts = parts
-        self._openings = openings
+        rounds = AdmittedRounds(store, charter, policy)
+        self._state = ShareServerState(identity, charter, policy, store, parts, openings, rounds)
         self._storage_bytes_max = storage_bytes_max
-        self._rounds = AdmittedRounds(store, charter, policy)
-        self._locks: defaultdict[Context, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.intake = ShareIntake(identity, charter, store, parts, self._rounds, self._locks)
+        self.intake = ShareIntake(self._state)
+        self.tossing = Tossing(self._state)
+        self.proofs = ProofIntake(self._state)
+        self.checking = Checking(self._state)
         self._sweep()
 
     async def admit(self, envelope: Envelope) -> bool:
@@ -82,15 +80,17 @@ class ShareServer:
             Conflict: (4), another offer. OutOfOrder: (5). TooLarge: (6).
         """
         # (1)
-        offer, job = open_offer(self._charter, envelope)
+        offer, job = open_offer(self._state.charter, envelope)
         plan = offer.message.plan
-        async with self._locks[plan.context]:
+        async with self._state.locks[plan.context]:
             # (2) ε is computed here, so it runs in a thread.
-            admitted = await asyncio.to_thread(admit_plan, [self._policy], offer, job, self._charter)
+            admitted = await asyncio.to_thread(
+                admit_plan, [self._state.policy], offer, job, self._state.charter
+            )
             # (3)
-            if self._me not in [slot.server for slot in plan.servers]:
-                raise Unprocessable(f"plan.servers: expected {self._me} among them")
-            with self._store.write() as transaction:
+            if self._state.me not in [slot.server for slot in plan.servers]:
+                raise Unprocessable(f"plan.servers: expected {self._state.me} among them")
+            with self._state.store.write() as transaction:
                 # (4)
                 if transaction.messages(plan.context, "offer"):
                     return transaction.add_message(plan.context, offer.sender, envelope)
@@ -113,7 +113,7 @@ class ShareServer:
                     round=plan.round,
                     tolerated=[finding.rule for finding in admitted.tolerated],
                 )
-            self._rounds.keep(admitted)
+            self._state.rounds.keep(admitted)
             return True
 
     async def close(self, ctx: Context) -> Envelope:
@@ -122,63 +122,59 @@ class ShareServer:
         Raises:
             NotFound: no such round. OutOfOrder: the round is over.
         """
-        self._rounds.of(ctx)
-        async with self._locks[ctx]:
-            with self._store.write() as transaction:
-                frozen = transaction.message(ctx, "accepted", self._me)
+        self._state.rounds.of(ctx)
+        async with self._state.locks[ctx]:
+            with self._state.store.write() as transaction:
+                frozen = transaction.message(ctx, "accepted", self._state.me)
                 if frozen is not None:
                     return frozen
                 phase = follow(transaction.phase(ctx), "close")
-                manifests = transaction.messages(ctx, "manifest")
+                manifests = transaction.messages(ctx, manifest_kind(self._state.rounds.of(ctx).plan))
                 accepted = AcceptedSet(
-                    server=self._me,
+                    server=self._state.me,
                     manifests={SiloId(silo): sent.body_digest for silo, sent in manifests.items()},
                 )
-                envelope = self._sign(accepted, "accepted", ctx)
-                transaction.add_message(ctx, self._me, envelope)
+                envelope = self._state.sign(accepted, "accepted", ctx)
+                transaction.add_message(ctx, self._state.me, envelope)
                 transaction.set_phase(ctx, phase)
                 transaction.record("accepted_frozen", context=ctx, silos=sorted(manifests))
             return envelope
 
-    async def agree(self, ctx: Context, accepted: Sequence[Envelope]) -> Envelope:
+    async def agree(self, ctx: Context, said: Sequence[Envelope]) -> Envelope:
         """Sign the one survivor set this server will ever sum over in this round:
 
-        (1) every server's accepted set, signed, one each; (2) ours among them is the one we froze;
-        (3) survivors are the silos that all accepted with the same manifest; (4) the threat model's
+        (1) every server's word, signed, one each: its accepted set, or with validity its verdicts; (2) ours
+        among them is the one we signed; (3) survivors are the silos that all accepted with the same
+        manifest, and with validity those of them that no server's verdict fails; (4) the threat model's
         minimum holds by our own count.
 
         Raises:
             Unprocessable: (1), (2), or nobody survives. PolicyRefusal: (4).
             Conflict: we have signed another set. OutOfOrder: nothing is frozen, or the round is over.
         """
-        admitted = self._rounds.of(ctx)
-        async with self._locks[ctx]:
-            # (1)
-            sets = open_of_servers(self._charter, admitted.plan, accepted, AcceptedSet, "accepted")
-            with self._store.write() as transaction:
-                # (2)
-                ours = transaction.message(ctx, "accepted", self._me)
-                if ours is None:
-                    raise OutOfOrder("round: agree comes after close")
-                if not any(verified.envelope == ours for verified in sets):
-                    raise Unprocessable(f"accepted of {self._me}: expected the set that was frozen here")
-                # (3)
-                common = survivors_of([verified.message for verified in sets])
+        state, admitted = self._state, self._state.rounds.of(ctx)
+        async with state.locks[ctx]:
+            with state.store.write() as transaction:
+                # (1), (2), (3)
+                call: Call
+                plan = admitted.plan
+                if plan.validity is None:
+                    call, common = "agree", accepted_everywhere(state, transaction, plan, said)
+                else:
+                    call, common = "agree_on_valid", valid_everywhere(state, transaction, plan, said)
                 if not common:
-                    raise Unprocessable("survivors: expected at least one silo in every accepted set")
+                    raise Unprocessable("survivors: expected at least one silo in the word of every server")
                 survivors = SurvivorSet(
-                    server=self._me,
-                    survivors=tuple(SiloId(silo) for silo in common),
-                    manifests=tuple(common.values()),
+                    server=state.me, survivors=tuple(common), manifests=tuple(common.values())
                 )
-                signed = transaction.message(ctx, "survivors", self._me)
+                signed = transaction.message(ctx, "survivors", state.me)
                 if signed is not None:
-                    return _same(signed, self._sign(survivors, "survivors", ctx), "survivors")
-                phase = follow(transaction.phase(ctx), "agree")
+                    return _same(signed, state.sign(survivors, "survivors", ctx), "survivors")
+                phase = follow(transaction.phase(ctx), call)
                 # (4)
-                check_survivors(admitted, survivors, self._charter, self._policy)
-                envelope = self._sign(survivors, "survivors", ctx)
-                transaction.add_message(ctx, self._me, envelope)
+                check_survivors(admitted, survivors, state.charter, state.policy)
+                envelope = state.sign(survivors, "survivors", ctx)
+                transaction.add_message(ctx, state.me, envelope)
                 transaction.set_phase(ctx, phase)
                 transaction.record(
                     "survivors_signed",
@@ -198,31 +194,31 @@ class ShareServer:
         Raises:
             Unprocessable: (1). Conflict: (2). PolicyRefusal: (3). OutOfOrder: nothing is agreed.
         """
-        admitted = self._rounds.of(ctx)
-        async with self._locks[ctx]:
+        admitted = self._state.rounds.of(ctx)
+        async with self._state.locks[ctx]:
             # (1)
-            sets = open_of_servers(self._charter, admitted.plan, survivors, SurvivorSet, "survivors")
+            sets = open_of_servers(self._state.charter, admitted.plan, survivors, SurvivorSet, "survivors")
             digests = {survivors_digest(verified.message) for verified in sets}
-            with self._store.read() as view:
+            with self._state.store.read() as view:
                 # (2)
                 released = view.opening(ctx)
                 if released is not None and digests != {released}:
                     raise Conflict("release: this round's share has been released for other survivors")
-                signed = view.message(ctx, "opening", self._me)
+                signed = view.message(ctx, "opening", self._state.me)
                 if signed is not None:
                     return signed
                 phase = follow(view.phase(ctx), "release")
             # (3)
             cleared = clear_cohort(
-                admitted, sets, self._charter, self._policy, opened_before=released is not None
+                admitted, sets, self._state.charter, self._state.policy, opened_before=released is not None
             )
-            parts = await asyncio.to_thread(self._sum, admitted, cleared)
-            share = OpeningShare(server=self._me, survivors=cleared.survivors_digest, parts=parts)
-            envelope = self._sign(share, "opening", ctx)
+            parts = await asyncio.to_thread(sum_share, self._state, cleared)
+            share = OpeningShare(server=self._state.me, survivors=cleared.survivors_digest, parts=parts)
+            envelope = self._state.sign(share, "opening", ctx)
             # (4)
-            with self._store.write() as transaction:
+            with self._state.store.write() as transaction:
                 transaction.add_opening(ctx, cleared.survivors_digest)
-                transaction.add_message(ctx, self._me, envelope)
+                transaction.add_message(ctx, self._state.me, envelope)
                 transaction.set_phase(ctx, phase)
                 transaction.record(
                     "share_released", context=ctx, survivors=cleared.survivors_digest, parts=list(parts)
@@ -235,9 +231,9 @@ class ShareServer:
         Raises:
             NotFound: no such round or part. OutOfOrder: nothing is released, or it is scrubbed.
         """
-        with self._store.read() as view:
+        with self._state.store.read() as view:
             follow(view.phase(ctx), "fetch")
-        return self._openings.read(ctx, part_name(index))
+        return self._state.openings.read(ctx, part_name(index))
 
     async def finish(self, ctx: Context, envelope: Envelope) -> None:
         """End the round by the aggregator's signed result and scrub every share of it.
@@ -246,10 +242,10 @@ class ShareServer:
             Conflict: it ended otherwise before, or claims an opening that this server never released.
             NotFound, NotAllowed, SignatureRejected, MalformedMessage.
         """
-        async with self._locks[ctx]:
-            aggregators = [member.id for member in self._charter.with_role("aggregator")]
-            result = open_from(self._charter, aggregators, envelope, RoundResult, "result", ctx)
-            with self._store.write() as transaction:
+        async with self._state.locks[ctx]:
+            aggregators = [member.id for member in self._state.charter.with_role("aggregator")]
+            result = open_from(self._state.charter, aggregators, envelope, RoundResult, "result", ctx)
+            with self._state.store.write() as transaction:
                 known = transaction.phase(ctx)
                 if not transaction.add_message(ctx, result.sender, envelope):
                     return
@@ -257,39 +253,21 @@ class ShareServer:
                     raise Conflict("result.openings: this server released no share in this round")
                 transaction.set_phase(ctx, follow(known, "finish"))
                 scrub_seeds(transaction, ctx)
+                scrub_coins(transaction, ctx)
                 if result.message.model_out is None:
                     transaction.record("round_aborted", context=ctx, reason=result.message.reason)
                 else:
                     transaction.record("model_published", context=ctx, model=result.message.model_out)
-            await asyncio.to_thread(self._parts.scrub, ctx)
-            await asyncio.to_thread(self._openings.scrub, ctx)
-            self._rounds.forget(ctx)
-        self._locks.pop(ctx, None)
-
-    def _sum(self, admitted: AdmittedPlan, cleared: ClearedCohort) -> tuple[Digest, ...]:
-        plan = admitted.plan
-        with self._store.read() as view:
-            manifests = view.messages(plan.context, "manifest")
-            sealed = seeds_of(view, plan.context)
-        if plan.servers[0].server == self._me:
-            chosen = [ShareManifest.model_validate_json(manifests[silo].body) for silo in cleared.survivors]
-            return sum_vectors(plan, chosen, self._parts, self._openings)
-        key = self._identity.sealing
-        assert key is not None  # noqa: S101 - the keystore loads one for every share server
-        return sum_masks(
-            plan, {silo: sealed[silo] for silo in cleared.survivors}, self._me, key, self._openings
-        )
-
-    def _sign(
-        self, message: AcceptedSet | SurvivorSet | OpeningShare, kind: MessageKind, ctx: Context
-    ) -> Envelope:
-        return sign_message(message, kind, ctx, PartyId(self._me), self._identity.signing)
+            await asyncio.to_thread(self._state.parts.scrub, ctx)
+            await asyncio.to_thread(self._state.openings.scrub, ctx)
+            self._state.rounds.forget(ctx)
+        self._state.locks.pop(ctx, None)
 
     def _sweep(self) -> None:
         """After a crash between the end of a round and its scrubbing: scrub what is left of it."""
-        with self._store.read() as view:
+        with self._state.store.read() as view:
             held = set(unfinished(view))
-        for directory in (self._parts, self._openings):
+        for directory in (self._state.parts, self._state.openings):
             for name in directory.names():
                 if name not in held:
                     directory.scrub(name)

@@ -25,7 +25,7 @@ from privacy.errors import MalformedMessage, OutOfOrder, Unprocessable
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.secagg.validity.bits import BitsQuery, is_off_domain
 from privacy.secagg.validity.coins import Coin
-from privacy.secagg.validity.field import MODULUS, Field, dot, from_bytes, powers, to_bytes
+from privacy.secagg.validity.field import FIELD_BYTES, MODULUS, Field, dot, from_bytes, powers, to_bytes
 from privacy.secagg.validity.projection import Projection
 from privacy.secagg.validity.sharing import PART_ELEMENTS, SeedShares, accumulate
 from privacy.secagg.validity.squares import SquaresQuery
@@ -80,6 +80,11 @@ class CheckShare:
         """Row values, then the scalars, 8 bytes each."""
         scalars = [self.claimed, self.bits, self.vanishing, self.norm, self.projections, self.weight]
         return to_bytes(np.concatenate([self.rows.reshape(-1), np.array(scalars, dtype=np.uint64)]))
+
+    @staticmethod
+    def size(terms: ValidityTerms) -> int:
+        """Bytes of every such message under these terms."""
+        return FIELD_BYTES * (2 * terms.rows + _SCALARS)
 
     @staticmethod
     def from_bytes(raw: bytes, server: ServerId, terms: ValidityTerms) -> CheckShare:
