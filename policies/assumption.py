@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from policies.loader import LoadedPolicy
 from policies.schema import Spec
 from privacy.secagg.pairwise.terms import Assumption, least_threshold
 
+if TYPE_CHECKING:  # the loader's own rules ask this module
+    from policies.loader import LoadedPolicy
+
+
+def colluding_silos(spec: Spec) -> int:
+    """c: the larger of both kinds of collusion, with the aggregator and among silos."""
+    return max(spec.assume.aggregator.colludes_with_silos, spec.assume.silos.max_colluding)
+
 
 def assumption_of(spec: Spec) -> Assumption:
-    """c is the larger of both kinds of collusion; an aggregator trusted not to look is still curious."""
-    assumed = spec.assume
-    malicious = assumed.aggregator.behaviour == "malicious"
-    return Assumption(
-        aggregator="malicious" if malicious else "honest_but_curious",
-        colluding_silos=max(assumed.aggregator.colludes_with_silos, assumed.silos.max_colluding),
-    )
+    """An aggregator that is trusted not to look is still curious."""
+    malicious = spec.assume.aggregator.behaviour == "malicious"
+    return Assumption("malicious" if malicious else "honest_but_curious", colluding_silos(spec))
 
 
 def threshold_for(silos: int, policies: Iterable[LoadedPolicy]) -> int:

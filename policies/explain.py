@@ -36,15 +36,27 @@ def explain(model: ThreatModel) -> Explanation:
     metadata = model.metadata
     return Explanation(
         f"{metadata.name} v{metadata.version}",
-        (*sum_only(model), *_noise(model), *_plans(model), *_release(model)),
+        (*sum_only(model), *_checked(model), *_noise(model), *_plans(model), *_release(model)),
         (
             *_mode(model),
             *parties_together(model),
             *_who_takes_part(model),
+            *_within_the_bound(model),
             *_without_noise(model),
             *_open_threats(model),
         ),
     )
+
+
+def _checked(model: ThreatModel) -> Iterator[Sentence]:
+    spec = model.spec
+    if spec.require.validity != "none":
+        yield Sentence(
+            f"A silo whose update is longer than {spec.limits.update_norm_max:g}, or weighs more than one "
+            "silo, is left out of the sum by name, and nobody sees its update.",
+            "silos prove norm and weight on shares; all share servers check honestly (one that colludes with "
+            "the silo lets it pass)",
+        )
 
 
 def _noise(model: ThreatModel) -> Iterator[Sentence]:
@@ -98,6 +110,14 @@ def _mode(model: ThreatModel) -> Iterator[Sentence]:
         )
 
 
+def _within_the_bound(model: ThreatModel) -> Iterator[Sentence]:
+    if model.spec.require.validity != "none":
+        yield Sentence(
+            "A silo that shares a made-up update within the bound: it moves the model by that much, a round.",
+            f"update_norm_max is {model.spec.limits.update_norm_max:g}; a bound leaves the direction open",
+        )
+
+
 def _who_takes_part(model: ThreatModel) -> Iterator[Sentence]:
     spec = model.spec
     if not spec.assume.silos.distinct_legal_entities:
@@ -148,7 +168,10 @@ _OPEN = {
 
 def _open_threats(model: ThreatModel) -> Iterator[Sentence]:
     for threat in model.spec.assume.out_of_scope:
-        yield Sentence(_OPEN[threat], f"out_of_scope names {threat}")
+        text = _OPEN[threat]
+        if threat == "silo_poisoning" and model.spec.require.validity != "none":
+            text = "A silo that shares a made-up update and has a share server's help: nothing bounds it."
+        yield Sentence(text, f"out_of_scope names {threat}")
 
 
 def _paragraph(title: str, sentences: tuple[Sentence, ...]) -> str:

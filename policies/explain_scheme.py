@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from policies.assumption import assumption_of
+from policies.assumption import assumption_of, colluding_silos
 from policies.schema import ThreatModel
-from policies.sentence import Sentence, colluding_silos, counted, spoken
+from policies.sentence import Sentence, counted, spoken
 from privacy.secagg.pairwise.terms import least_threshold
 
 
@@ -34,7 +34,7 @@ def sum_only(model: ThreatModel) -> Iterator[Sentence]:
         f"at least {spec.limits.min_silos_open} {counted(model)}, once a round.",
         f"{words.hidden_by} (scheme {spec.require.secagg.scheme})",
     )
-    colluding = colluding_silos(model)
+    colluding = colluding_silos(spec)
     if colluding:
         honest = spec.limits.min_silos_open - colluding
         who = "One silo that colludes" if colluding == 1 else f"{colluding} silos that collude"

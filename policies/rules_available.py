@@ -29,49 +29,6 @@ def scheme_available(model: ThreatModel) -> Iterator[Finding]:
         )
 
 
-def one_key_at_all_silos(model: ThreatModel) -> Iterator[Finding]:
-    """With one key at all silos, one silo opens everything; raw CKKS decryptions give the key away.
-
-    Li and Micciancio 2021 (key recovery from approximate decryptions).
-    """
-    spec = model.spec
-    scheme = spec.require.secagg.scheme
-    if scheme not in ("bfv", "ckks"):
-        return
-    colluding = spec.assume.aggregator.colludes_with_silos
-    if colluding > 0:
-        yield Finding(
-            f"{scheme}_key_at_colluders",
-            "all silos hold the one secret key, so an aggregator colluding with one reads every update",
-            f"assume.aggregator.colludes_with_silos: 0 with {scheme}",
-            str(colluding),
-            "write scheme: additive",
-        )
-    if scheme == "ckks" and spec.assume.recipient.kind != "silos":
-        yield Finding(
-            "ckks_decryption_leaves_silos",
-            "an approximate decryption that leaves the silos gives the key away (Li and Micciancio 2021)",
-            "assume.recipient.kind: silos with ckks",
-            spec.assume.recipient.kind,
-            "write scheme: additive",
-        )
-
-
-def validity_available(model: ThreatModel) -> Iterator[Finding]:
-    """Checks inside shares come with a scheme that has them."""
-    validity = model.spec.require.validity
-    scheme = SCHEMES.get(model.spec.require.secagg.scheme)
-    offered = scheme.validity if scheme else frozenset({"none"})
-    if validity not in offered:
-        yield Finding(
-            "validity_unavailable",
-            "this release cannot check an update inside its shares, so it could not keep this requirement",
-            f"require.validity: {' | '.join(sorted(offered))}",
-            validity,
-            "write validity: none, and silo_poisoning in assume.out_of_scope",
-        )
-
-
 def dp_as_implemented(model: ThreatModel) -> Iterator[Finding]:
     """Local DP-SGD, Poisson sampling, add/remove adjacency, PLD, one record a unit, an OS-keyed generator."""
     dp = model.spec.require.dp

@@ -10,19 +10,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import get_args
 
+from policies.assumption import colluding_silos
 from policies.findings import Finding
+from policies.rules_assumed import (
+    one_key_at_all_silos,
+    share_servers_with_additive_only,
+    threshold_reachable,
+    validity_available,
+)
 from policies.rules_available import (
     dp_as_implemented,
     model_beyond_recipient,
     models_are_white_box,
-    one_key_at_all_silos,
     scheme_available,
-    validity_available,
 )
 from policies.rules_dp import delta_below_one_in_records, no_dp_only_among_friends, patients_are_the_unit
 from policies.schema import ThreatModel
 from privacy.plan import TrainingTerms
-from privacy.secagg.catalogue import SCHEMES
 
 
 def collusion_below_all_servers(model: ThreatModel) -> Iterator[Finding]:
@@ -35,30 +39,6 @@ def collusion_below_all_servers(model: ThreatModel) -> Iterator[Finding]:
             f"assume.share_servers.max_colluding of at most {servers.count - 1}",
             f"{servers.max_colluding} of {servers.count}",
             "add share servers under further operators, or assume fewer colluding ones",
-        )
-
-
-def share_servers_with_additive_only(model: ThreatModel) -> Iterator[Finding]:
-    """What is assumed of share servers holds nothing up where no share goes to one.
-
-    A scheme that is not available is told by its own rule alone.
-    """
-    servers, scheme = model.spec.assume.share_servers, model.spec.require.secagg.scheme
-    if scheme == "additive" and servers is None:
-        yield Finding(
-            "share_servers_missing",
-            "additive splits each update over share servers; how many may collude only its authors know",
-            "assume.share_servers with count and max_colluding",
-            "nothing",
-            "add assume.share_servers, or require a scheme with one server, such as pairwise",
-        )
-    elif scheme != "additive" and scheme in SCHEMES and servers is not None:
-        yield Finding(
-            "share_servers_idle",
-            f"with {scheme} the aggregator is the one server; an idle line deceives",
-            f"no assume.share_servers with {scheme}",
-            f"{servers.count} share servers, {servers.max_colluding} of them colluding",
-            "remove assume.share_servers, or write scheme: additive",
         )
 
 
@@ -83,7 +63,7 @@ def one_entity_is_one_colluder(model: ThreatModel) -> Iterator[Finding]:
     silos = model.spec.assume.silos
     if silos.distinct_legal_entities:
         return
-    colluding = _colluding_silos(model)
+    colluding = colluding_silos(model.spec)
     if colluding > 0 or model.spec.assume.aggregator.behaviour == "malicious":
         yield Finding(
             "one_entity_for_silos",
@@ -97,7 +77,7 @@ def one_entity_is_one_colluder(model: ThreatModel) -> Iterator[Finding]:
 
 def minimum_above_collusion(model: ThreatModel) -> Iterator[Finding]:
     """c colluders subtract their own updates from the sum: of c + 1 silos one is left in the open."""
-    need = _colluding_silos(model) + 2
+    need = colluding_silos(model.spec) + 2
     minimum = model.spec.limits.min_silos_open
     if minimum < need:
         yield Finding(
@@ -225,18 +205,25 @@ def open_threats_are_named(model: ThreatModel) -> Iterator[Finding]:
             "add silo_host_compromise to assume.out_of_scope",
         )
     if assume.silos.max_poisoning > 0 and "silo_poisoning" not in assume.out_of_scope:
-        yield Finding(
-            "poisoning_unchecked",
-            "a poisoning silo may share any vector: this release does not check updates inside their shares",
-            "assume.silos.max_poisoning: 0, or silo_poisoning in assume.out_of_scope",
-            f"max_poisoning: {assume.silos.max_poisoning}, out_of_scope: [{', '.join(assume.out_of_scope)}]",
-            "add silo_poisoning to assume.out_of_scope, so that readers know that it is open",
-        )
+        yield from _poisoning_left_open(model)
 
 
-def _colluding_silos(model: ThreatModel) -> int:
-    assume = model.spec.assume
-    return max(assume.aggregator.colludes_with_silos, assume.silos.max_colluding)
+def _poisoning_left_open(model: ThreatModel) -> Iterator[Finding]:
+    """Checks inside shares bound a poisoned update only while *every* share server checks honestly."""
+    validity, servers = model.spec.require.validity, model.spec.assume.share_servers
+    why = "a poisoning silo may share any vector: nothing checks updates inside their shares"
+    if validity != "none" and servers is not None:
+        if servers.max_colluding == 0:
+            return
+        why = "a share server that colludes with a poisoning silo passes its update: all must check honestly"
+    yield Finding(
+        "poisoning_unchecked",
+        why,
+        "assume.silos.max_poisoning: 0, or silo_poisoning in assume.out_of_scope",
+        f"max_poisoning: {model.spec.assume.silos.max_poisoning}, validity: {validity}, out_of_scope: "
+        f"[{', '.join(model.spec.assume.out_of_scope)}]",
+        "add silo_poisoning to assume.out_of_scope, so that readers know that it is open",
+    )
 
 
 @dataclass(frozen=True)
@@ -261,9 +248,21 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     LoaderRule(minimum_above_collusion, ("limits.min_silos_open", *_COLLUDING)),
     LoaderRule(models_are_white_box, ("assume.recipient.access",)),
     LoaderRule(model_beyond_recipient, (_RECIPIENT, "release.model.to")),
-    LoaderRule(open_threats_are_named, ("assume.out_of_scope", "assume.silos.max_poisoning")),
+    LoaderRule(
+        open_threats_are_named,
+        (
+            "assume.out_of_scope",
+            "assume.silos.max_poisoning",
+            "require.validity",
+            "assume.share_servers",
+        ),
+    ),
     LoaderRule(scheme_available, ("require.secagg",)),
-    LoaderRule(one_key_at_all_silos, ("require.secagg", _COLLUDING[0], _RECIPIENT)),
+    LoaderRule(one_key_at_all_silos, ("require.secagg", _BEHAVIOUR, *_COLLUDING, _RECIPIENT)),
+    LoaderRule(
+        threshold_reachable,
+        ("require.secagg", _BEHAVIOUR, *_COLLUDING, "limits.min_silos_open", "limits.max_dropouts"),
+    ),
     LoaderRule(validity_available, ("require.validity", "require.secagg")),
     LoaderRule(dp_as_implemented, ("require.dp",)),
     LoaderRule(

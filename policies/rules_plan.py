@@ -13,17 +13,19 @@ from policies.loader import LoadedPolicy
 from policies.rules_binding import binding_findings
 from policies.rules_epsilon import epsilon_within_caps
 from policies.rules_scheme import (
+    cohort_within_scheme,
     enough_share_servers,
     operators_differ,
     parameters_allow_listed,
     scheme_as_required,
     threshold_withstands,
 )
+from policies.rules_validity import validity_as_required, validity_terms_sound
 from policies.schema import Spec
+from policies.upload_size import upload_bytes
 from privacy.errors import Unprocessable
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
-from privacy.secagg.additive import RING_BYTES
 from privacy.secagg.encoding import assert_fits
 
 
@@ -215,14 +217,14 @@ def ring_holds_the_sum(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterato
 
 
 def upload_within_limit(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
-    """Bytes of one silo's vector share in one round; seeds and manifest are a few kilobytes beside it."""
-    size = plan.vector_length * RING_BYTES
+    """Bytes of one silo's vectors in one round, as shares, masked or as ciphertexts."""
+    size = upload_bytes(plan)
     if size > spec.limits.upload_bytes_max:
         yield Finding(
             "upload_bytes",
             "the model is too large for what a silo agreed to upload each round",
             f"at most {spec.limits.upload_bytes_max} bytes",
-            f"{size} bytes ({plan.parameters} parameters and a weight, {RING_BYTES} bytes each)",
+            f"{size} bytes ({plan.parameters} parameters and a weight by {plan.scheme})",
             "train a smaller model, or raise limits.upload_bytes_max",
         )
 
@@ -242,8 +244,10 @@ def rounds_within_limit(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterat
 PlanRule = Callable[[Spec, RoundPlan, Charter], Iterator[Finding]]
 PLAN_RULES: tuple[PlanRule, ...] = (
     scheme_as_required,
+    cohort_within_scheme,
     threshold_withstands,
     parameters_allow_listed,
+    validity_as_required,
     enough_share_servers,
     operators_differ,
     minimum_of_survivors,
@@ -256,6 +260,7 @@ PLAN_RULES: tuple[PlanRule, ...] = (
     epsilon_within_caps,
     weights_reveal_nothing,
     ring_holds_the_sum,
+    validity_terms_sound,
     upload_within_limit,
     rounds_within_limit,
 )

@@ -12,7 +12,7 @@ from privacy.errors import Unprocessable
 from privacy.plan import HE_SCHEMES, THRESHOLD_SCHEMES, RoundPlan
 from privacy.roster import Charter
 from privacy.secagg.he.parameters import row_for
-from privacy.secagg.pairwise.terms import least_threshold
+from privacy.secagg.pairwise.terms import MAX_SILOS, least_threshold
 
 
 def scheme_as_required(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
@@ -90,4 +90,16 @@ def operators_differ(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[
             f"{len(names)} distinct operators",
             str(distinct),
             "run each share server under another operator and seal a new charter",
+        )
+
+
+def cohort_within_scheme(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """Every silo agrees on a mask with every other; the protocol ends at so many."""
+    if plan.scheme == "pairwise" and len(plan.cohort) > MAX_SILOS:
+        yield Finding(
+            "cohort_beyond_scheme",
+            "every silo agrees on a mask with every other, so a cohort of pairwise has a largest size",
+            f"at most {MAX_SILOS} silos with pairwise",
+            str(len(plan.cohort)),
+            "invite fewer silos",
         )

@@ -1,4 +1,4 @@
-"""Can the validity that a plan claims be proven? If its terms are not sound, nobody starts."""
+"""Does a plan bring the checks of updates that a threat model requires, and can what it claims be proven?"""
 
 from __future__ import annotations
 
@@ -10,6 +10,30 @@ from privacy.errors import Unprocessable
 from privacy.plan import RoundPlan
 from privacy.roster import Charter
 from privacy.secagg.validity.terms import terms_of
+
+
+def validity_as_required(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """An L2 bound keeps both requirements: it proves the norm, and by it every coordinate, and the weight."""
+    required = spec.require.validity
+    if required == "none":
+        return
+    most = spec.limits.update_norm_max
+    if plan.validity is None:
+        yield Finding(
+            "validity_missing",
+            "the threat model requires that updates are checked inside their shares",
+            f"validity with a norm_bound of at most {most:g}",
+            "no validity",
+            "sign the job with validity",
+        )
+    elif plan.validity.norm_bound > most:
+        yield Finding(
+            "validity_bound",
+            "silos would prove a looser bound on their updates than the threat model allows",
+            f"validity.norm_bound of at most {most:g} (limits.update_norm_max)",
+            f"{plan.validity.norm_bound:g}",
+            "sign the job with a smaller norm_bound, or less noise",
+        )
 
 
 def validity_terms_sound(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:

@@ -117,7 +117,8 @@ class Require(Frozen):
     secagg: SecaggRequirement = SecaggRequirement()
     dp: Annotated[DpRequirement | None, BeforeValidator(_none_is_written_out)] = DpRequirement()
     validity: Literal["none", "range", "l2_bound"] = "none"
-    """Checks of an update inside its shares; with ``none``, poisoning has to be out of scope."""
+    """Checks of an update inside its shares, by ``additive`` only. With ``none``, or where a share server may
+    collude, poisoning has to be out of scope."""
 
 
 class EpsilonLimits(Frozen):
@@ -138,6 +139,8 @@ class Limits(Frozen):
     epsilon: EpsilonLimits = EpsilonLimits()
     delta_max: Annotated[Real, Field(gt=0, lt=1)] = 1e-6
     clip_l2_max: PositiveReal = 1.0
+    update_norm_max: PositiveReal = 1.0
+    """With ``require.validity``: the largest norm of a whole update that silos may prove to keep."""
     min_records: Annotated[Whole, Field(ge=1)] = 100
     """The silo refuses to train on fewer, without telling how many it has."""
     upload_bytes_max: ByteCount = 64 << 20

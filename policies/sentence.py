@@ -23,9 +23,3 @@ def spoken(word: str) -> str:
 def counted(model: ThreatModel) -> str:
     """What a minimum cohort counts."""
     return "institutions" if model.spec.assume.silos.distinct_legal_entities else "silos"
-
-
-def colluding_silos(model: ThreatModel) -> int:
-    """The larger of both kinds of collusion."""
-    assume = model.spec.assume
-    return max(assume.aggregator.colludes_with_silos, assume.silos.max_colluding)

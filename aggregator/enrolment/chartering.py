@@ -12,6 +12,7 @@ from policies.findings import Finding, PolicyRefusal
 from policies.schema import ThreatModel
 from privacy.errors import ConfigurationError
 from privacy.roster import Charter, Member
+from privacy.secagg.pairwise.terms import MAX_SILOS
 from privacy.wire.charter import sign_charter
 
 
@@ -98,6 +99,14 @@ def roster_findings(policy: ThreatModel, members: Sequence[Member]) -> Iterator[
             "a different operator for each share server",
             ", ".join(f"{server.id}: {server.operator}" for server in servers),
             "let another institution run one of them",
+        )
+    if scheme == "pairwise" and len(silos) > MAX_SILOS:
+        yield Finding(
+            "roster.silos_beyond_scheme",
+            "With pairwise every silo agrees on a mask with every other.",
+            f"at most {MAX_SILOS} silos",
+            str(len(silos)),
+            "enrol fewer silos, or choose another scheme",
         )
     entities = (
         {silo.legal_entity for silo in silos}

@@ -8,11 +8,23 @@ import pytest
 
 from policies.findings import PolicyRefusal
 from policies.gates import admit_plan
+from policies.loader import load_threat_model
 from policies.rules_binding import binding_findings
 from policies.rules_epsilon import MAX_SIGNAL
 from policies.rules_plan import PLAN_RULES, limit_findings, plan_findings
-from privacy.plan import CohortMember, JobSpec, RoundPlan, ServerSlot
-from tests.unit.policies.policies_terms import Round, altered, bent, bent_policy, honest_round
+from policies.rules_validity import validity_as_required
+from privacy.plan import CohortMember, JobSpec, RoundPlan, ServerSlot, ValidityClaim
+from privacy.secagg.catalogue import SCHEMES
+from tests.unit.policies.policies_terms import (
+    Round,
+    altered,
+    bent,
+    bent_demo,
+    bent_policy,
+    honest_round,
+    planned_round,
+    unjudged,
+)
 
 OTHER = "ab" * 32
 
@@ -276,11 +288,15 @@ def test_no_plan_rule_is_idle() -> None:
     one_operator = honest.charter.model_copy(
         update={"members": tuple(m.model_copy(update={"operator": "x"}) for m in honest.charter.members)}
     )
+    checked = unjudged(bent({"require.validity": "range"}))
+    crowd = altered(honest.plan, scheme="pairwise", cohort=honest.plan.cohort * 26)
+    unsound = altered(honest.plan, validity=ValidityClaim(norm_bound=1e6))
+    plans = (hostile, loose_dp, crowd, unsound)
     for rule in PLAN_RULES:
         assert any(
-            list(rule(policy.model.spec, plan, one_operator))
-            for policy in (loose, strict)
-            for plan in (hostile, loose_dp)
+            list(rule(spec, plan, one_operator))
+            for spec in (loose.model.spec, strict.model.spec, checked.spec)
+            for plan in plans
         ), rule.__name__
 
 
@@ -333,3 +349,92 @@ def test_an_audit_threat_model_of_one_party_does_not_loosen_anothers() -> None:
     audit = bent_policy({"mode": "audit", "data_class": "synthetic", "limits.rounds_max": 1})
     with pytest.raises(PolicyRefusal, match="refused by 1 rule"):
         admit_plan([honest.policy, audit], honest.offer(), honest.signed_job(), honest.charter)
+
+
+# --- schemes with one server, and validity ---
+
+
+@pytest.mark.parametrize(
+    "scheme", [name for name in ("additive", "pairwise", "bfv", "ckks") if name in SCHEMES]
+)
+def test_the_plan_that_the_aggregator_derives_has_no_findings(scheme: str) -> None:
+    planned = planned_round(scheme)
+    assert plan_findings(planned.policy, planned.plan, planned.job, planned.charter) == []
+
+
+def test_a_threshold_below_what_withstands_the_threat_model_is_refused() -> None:
+    planned = planned_round("pairwise")
+    assert planned.plan.threshold == 3
+    assert _limits(planned, altered(planned.plan, threshold=2)) == ["threshold"]
+
+
+def test_a_silos_own_threat_model_asks_for_the_higher_threshold() -> None:
+    """c = 3 of eight: 2t > 8 + 3, so t = 6; the federation's c = 1 is content with 5, and minimum 7 of 8."""
+    planned = planned_round("pairwise", silos=8)
+    assert planned.plan.threshold == 5
+    changes: dict[str, object] = {
+        "assume.aggregator.colludes_with_silos": 3,
+        "limits.min_silos_open": 5,
+    }
+    own = load_threat_model(bent_demo("pairwise", changes))
+    findings = limit_findings(own, planned.plan, planned.charter)
+    assert [finding.rule for finding in findings] == ["threshold"]
+    assert "at least 6 of 8" in findings[0].expected
+
+
+def test_more_silos_than_pairwise_carries_are_refused() -> None:
+    planned = planned_round("pairwise")
+    crowd = tuple(
+        CohortMember(silo=f"silo-{number:03}", verify_key=f"{number:064x}")  # type: ignore[arg-type]  # plain names
+        for number in range(101)
+    )
+    plan = altered(planned.plan, cohort=crowd, threshold=100, min_survivors=100)
+    assert "cohort_beyond_scheme" in _limits(planned, plan)
+    assert "cohort_beyond_scheme" not in _limits(planned, altered(plan, cohort=crowd[:100]))
+
+
+@pytest.mark.skipif("ckks" not in SCHEMES, reason="ckks is not carried")
+def test_ciphertexts_and_the_opened_sum_count_against_the_upload_limit() -> None:
+    """One CKKS ciphertext for four elements: 18,496 bytes; and four elements of the sum in the ring."""
+    planned = planned_round("ckks")
+    size = 64 + 4096 * 36 // 8 + 4 * 4
+    own = {"limits.upload_bytes_max": size}
+    assert [
+        f.rule
+        for f in limit_findings(load_threat_model(bent_demo("ckks", own)), planned.plan, planned.charter)
+    ] == []
+    own = {"limits.upload_bytes_max": size - 1}
+    assert [
+        f.rule
+        for f in limit_findings(load_threat_model(bent_demo("ckks", own)), planned.plan, planned.charter)
+    ] == ["upload_bytes"]
+
+
+CHECKED = {"require.validity": "l2_bound", "limits.update_norm_max": 2}
+
+
+@pytest.mark.parametrize("required", ["l2_bound", "range"])
+@pytest.mark.parametrize(
+    ("claim", "rules"),
+    [
+        (None, ["validity_missing"]),
+        (ValidityClaim(norm_bound=2.5), ["validity_bound"]),
+        (ValidityClaim(norm_bound=2.0), []),
+    ],
+)
+def test_a_plan_proves_no_looser_bound_than_the_threat_model_requires(
+    required: str, claim: ValidityClaim | None, rules: list[str]
+) -> None:
+    honest = honest_round()
+    spec = unjudged(bent({**CHECKED, "require.validity": required})).spec
+    found = validity_as_required(spec, altered(honest.plan, validity=claim), honest.charter)
+    assert [finding.rule for finding in found] == rules
+
+
+def test_the_default_bound_on_an_update_is_strict() -> None:
+    honest = honest_round()
+    spec = unjudged(bent({"require.validity": "l2_bound"})).spec
+    plan = altered(honest.plan, validity=ValidityClaim(norm_bound=1.5))
+    assert [finding.rule for finding in validity_as_required(spec, plan, honest.charter)] == [
+        "validity_bound"
+    ]

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from policies.profiles import profile_text
+from privacy.secagg.catalogue import SCHEMES
 from sealsum.cli import cli
 from sealsum.demo.cast import CAST
 from sealsum.demo.job import demo_terms
@@ -68,7 +69,7 @@ def test_the_command_refuses_with_exit_code_3_and_changes_nothing(tmp_path: Path
 def test_another_scheme_is_a_usage_error_that_lists_the_schemes() -> None:
     result = CliRunner().invoke(cli, ["demo", "--scheme", "rot13"])
     assert result.exit_code == 2
-    assert "expected one of: additive; got 'rot13'" in result.output
+    assert f"expected one of: {', '.join(sorted(SCHEMES))}; got 'rot13'" in result.output
 
 
 def test_a_policy_that_is_none_is_refused_with_the_profiles(tmp_path: Path) -> None:

@@ -10,14 +10,16 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel
 
+from aggregator.planning import SESSION_BYTES, plan_round
 from policies.findings import Finding, PolicyInvalid
 from policies.loader import LoadedPolicy, load_threat_model
 from policies.profiles import profile_text
-from privacy.plan import JobSpec, RoundPlan
+from policies.schema import ThreatModel
+from privacy.plan import JobSpec, RoundPlan, VectorTerms
 from privacy.roster import Charter
 from privacy.wire.envelope import Envelope, Verified
 from privacy.wire.messages import RoundOffer, SurvivorSet
-from tests.federation import Federation
+from tests.federation import Federation, demo_policy_text
 
 M = TypeVar("M", bound=BaseModel)
 ABSENT = object()
@@ -26,7 +28,17 @@ ABSENT = object()
 
 def bent(changes: dict[str, object], profile: str = "demo-hospitals") -> str:
     """A profile's text with some dotted paths below ``spec`` (or ``/`` for the root) set to other values."""
-    tree: dict[str, Any] = copy.deepcopy(yaml.safe_load(profile_text(profile)))
+    return bent_text(profile_text(profile), changes)
+
+
+def bent_demo(scheme: str, changes: dict[str, object]) -> str:
+    """The demonstration's threat model for a scheme, bent."""
+    return bent_text(demo_policy_text(scheme), changes)
+
+
+def bent_text(text: str, changes: dict[str, object]) -> str:
+    """Any threat model's text, bent."""
+    tree: dict[str, Any] = copy.deepcopy(yaml.safe_load(text))
     for path, value in changes.items():
         node: dict[str, Any] = tree if path.startswith("/") else tree["spec"]
         *above, last = path.removeprefix("/").split(".")
@@ -42,6 +54,11 @@ def bent(changes: dict[str, object], profile: str = "demo-hospitals") -> str:
 def bent_policy(changes: dict[str, object], profile: str = "demo-hospitals") -> LoadedPolicy:
     """The same, loaded."""
     return load_threat_model(bent(changes, profile))
+
+
+def unjudged(text: str) -> ThreatModel:
+    """A threat model, whatever the loader's rules would say of it."""
+    return ThreatModel.model_validate(yaml.safe_load(text))
 
 
 def altered(original: M, /, **changes: Any) -> M:
@@ -115,3 +132,26 @@ def honest_round(text: str | None = None, silos: int = 4, servers: int = 2) -> R
     job = federation.job_spec()
     policy = load_threat_model(federation.policy_text)
     return Round(federation, policy, job, federation.plan(job))
+
+
+DEMO_VECTOR = VectorTerms(coordinate_bound=4.0, scale_bits=16)
+"""Fits every scheme for four silos, and a few more."""
+
+
+@lru_cache(maxsize=32)
+def planned_round(scheme: str, silos: int = 4, **job: Any) -> Round:
+    """A round as the aggregator itself plans it, under the demonstration's threat model for a scheme."""
+    servers = 2 if scheme == "additive" else 0
+    federation = Federation(silos=silos, servers=servers, policy_text=demo_policy_text(scheme))
+    asked = federation.job_spec(**{"scheme": scheme, "vector": DEMO_VECTOR, **job})
+    policy = load_threat_model(federation.policy_text)
+    plan = plan_round(
+        asked,
+        federation.charter,
+        policy,
+        silos=federation.charter.silos,
+        number=1,
+        model=asked.initial_model,
+        session=bytes(SESSION_BYTES),
+    )
+    return Round(federation, policy, asked, plan)

@@ -42,8 +42,7 @@ CONTRADICTIONS: dict[str, dict[str, object]] = {
     "open_threat_unnamed": {"assume.out_of_scope": ["silo_poisoning"]},
     "poisoning_unchecked": {"assume.out_of_scope": ["silo_host_compromise"]},
     "scheme_missing": {"require.secagg.scheme": "none"},
-    "scheme_unavailable": {"require.secagg.scheme": "pairwise"},
-    "validity_unavailable": {"require.validity": "l2_bound"},
+    "scheme_unavailable": {"require.secagg.scheme": "threshold_ckks"},
     "dp_model_unavailable": {"require.dp.model": "distributed"},
     "dp_max_records_per_unit_unavailable": {"require.dp.max_records_per_unit": 8},
     "dp_adjacency_unavailable": {"require.dp.adjacency": "replace_one"},
@@ -81,13 +80,6 @@ def test_algorithms_that_need_plaintext_are_refused_by_name(name: str) -> None:
     assert "hides from the server" in finding.sentence
 
 
-def test_single_key_ckks_is_refused_for_colluders_and_for_recipients_outside() -> None:
-    rules = rules_of(bent({"require.secagg.scheme": "ckks"}))
-    assert rules == ["scheme_unavailable", "ckks_key_at_colluders", "ckks_decryption_leaves_silos"]
-    kept = {**CURIOUS, "assume.recipient.kind": "silos", "release.model.to": "silos"}
-    assert rules_of(bent({**kept, "require.secagg.scheme": "ckks"})) == ["scheme_unavailable"]
-
-
 def test_named_metrics_are_refused_even_when_they_are_said_to_be_withheld() -> None:
     assert rules_of(bent({"release.metrics.names": ["auc"]})) == ["metrics_uncharged"]
 
@@ -100,6 +92,8 @@ def _cases() -> tuple[ThreatModel, ...]:
         *CONTRADICTIONS.values(),
         {"allow.algorithms": ["median"]},
         {"require.secagg.scheme": "ckks"},
+        {"require.secagg.scheme": "ckks", "require.validity": "range", "limits.max_dropouts": 2},
+        {"require.secagg.scheme": "pairwise", "limits.max_dropouts": 2},
     ]
     return tuple(ThreatModel.model_validate(yaml.safe_load(bent(change))) for change in changes)
 
