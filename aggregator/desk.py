@@ -6,6 +6,8 @@ its messages once. What the messages mean, and who is expected, the scheme says 
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,7 +24,8 @@ class _Step:
     inboxes: Mapping[SiloId, Sequence[Envelope]]
     accept: Accept
     answers: dict[SiloId, tuple[Envelope, ...]] = field(default_factory=dict)
-    being_judged: set[SiloId] = field(default_factory=set)
+    turns: defaultdict[SiloId, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """A silo's messages are judged one after the other: a retry waits for what became of the first."""
     closed: bool = False
 
 
@@ -78,7 +81,7 @@ class Desk:
         """Take a silo's messages of a step, once; False if the very same ones came before. In this order:
 
         (1) the step has begun and expects this silo; (2) the very same messages are here already;
-        (3) other ones are not, nor under judgement; (4) the step is still open; (5) the scheme believes
+        (3) other ones are not; (4) the step is still open; (5) the scheme believes
         them; (6) it is open still, after all that took.
 
         Raises:
@@ -91,25 +94,22 @@ class Desk:
             raise OutOfOrder(f"step {step}: it has not begun")
         if silo not in known.inboxes:
             raise NotAllowed(f"step {step}: it is not for silo {silo}")
-        # (2), (3)
-        before = known.answers.get(silo)
-        if before == tuple(messages):
-            return False
-        if before is not None or silo in known.being_judged:
-            raise Conflict(f"step {step}: other messages of silo {silo} came first; those hold")
-        # (4)
-        if known.closed:
-            raise OutOfOrder(f"step {step}: it is closed; silo {silo} came too late")
-        known.being_judged.add(silo)
-        try:
+        async with known.turns[silo]:
+            # (2), (3)
+            before = known.answers.get(silo)
+            if before == tuple(messages):
+                return False
+            if before is not None:
+                raise Conflict(f"step {step}: other messages of silo {silo} came first; those hold")
+            # (4)
+            if known.closed:
+                raise OutOfOrder(f"step {step}: it is closed; silo {silo} came too late")
             # (5)
             await known.accept(silo, messages)
             # (6)
             if known.closed:
                 raise OutOfOrder(f"step {step}: it closed while silo {silo}'s messages were looked at")
             known.answers[silo] = tuple(messages)
-        finally:
-            known.being_judged.discard(silo)
         return True
 
     def _step(self, step: str) -> _Step | None:
