@@ -14,10 +14,18 @@ from privacy.errors import NotAllowed, OutOfOrder, SignatureRejected
 from privacy.identity import SigningKey
 from privacy.ids import Digest, SiloId
 from privacy.secagg.pairwise.faults import BelowThreshold, Equivocation
-from privacy.secagg.threshold.collecting import accept_commit, accept_manifest, check_upload, close_manifests
+from privacy.secagg.threshold.collecting import (
+    accept_commit,
+    accept_manifest,
+    accept_reveal,
+    check_upload,
+    close_commits,
+    close_manifests,
+)
 from privacy.secagg.threshold.faults import BadJointKey, BadSum, KeyholderMissing, WorkerFailed
 from privacy.secagg.threshold.messages import (
     CiphertextManifest,
+    KeyCommit,
     KeyReveal,
     PartialDecryption,
     SumManifest,
@@ -177,6 +185,59 @@ def test_a_ciphertext_made_to_cancel_the_others_comes_too_late(cohort: Cohort) -
         PartialOpener(member.state, member.worker, lie, manifests)
     with pytest.raises(BadSum, match="not over exactly the updates that this silo admitted"):
         PartialOpener(member.state, member.worker, lie, closed.relay)
+
+
+def test_a_copied_commitment_ends_the_round(cohort: Cohort) -> None:
+    copied = [cohort.members[silo].begin(cohort.terms, cohort.pinned)[0] for silo in cohort.silos[:2]]
+    thief = cohort.silos[2]
+    told = open_from_silo(copied[0], KeyCommit, cohort.terms).message
+    lie = sign_silo(told, cohort.terms, thief, cohort.members[thief].key)
+    accepted = [accept_commit(cohort.terms, envelope) for envelope in (*copied, lie)]
+    with pytest.raises(Equivocation, match="two silos with one commitment"):
+        close_commits(cohort.terms, accepted)
+
+
+def test_a_share_shown_against_other_commitments_is_refused(cohort: Cohort) -> None:
+    """The server showed one silo fewer commitments than the others."""
+    commits = cohort.commits()
+    fooled, other = cohort.silos[0], cohort.silos[1]
+    (shown,) = cohort.members[fooled].reveal([e for e in commits.relay if e.sender != cohort.silos[2]])
+    with pytest.raises(Equivocation, match=f"reveal of silo {fooled}: it was shown other commitments"):
+        accept_reveal(commits, shown)
+    (mine,) = cohort.members[other].reveal(commits.relay)
+    with pytest.raises(Equivocation, match=f"reveal of silo {fooled}"):
+        join(cohort.members[other].state, [shown, mine])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"model": Digest("55" * 32)}, {"parameters": BFV}, {"vector_length": 6}],
+    ids=["model", "row", "length"],
+)
+def test_a_manifest_of_another_model_row_or_length_is_refused(
+    cohort: Cohort, change: dict[str, object]
+) -> None:
+    reveals = cohort.reveals(cohort.commits())
+    closed = cohort.manifests(reveals)
+    liar, other = cohort.silos[:2]
+    message = closed.manifests[liar].message.model_copy(update=change)
+    lie = sign_silo(message, cohort.terms, liar, cohort.members[liar].key)
+    with pytest.raises(
+        Equivocation, match=f"silo {liar}: it is of another model, row of parameters or length"
+    ):
+        accept_manifest(reveals, lie)
+    with pytest.raises(Equivocation, match=f"silo {liar}: it is of another model"):
+        admit_cohort(cohort.members[other].state, [lie, *(m for m in closed.relay if m.sender != liar)])
+
+
+def test_a_cohort_without_a_silos_own_manifest_is_refused_by_it(cohort: Cohort) -> None:
+    closed = cohort.manifests(cohort.reveals(cohort.commits()))
+    me = cohort.silos[0]
+    member = cohort.members[me]
+    other = closed.manifests[me].message.model_copy(update={"bodies": (Digest("66" * 32),)})
+    mine = sign_silo(other, cohort.terms, me, member.key)
+    with pytest.raises(SignatureRejected, match=f"expected silo {me}'s own among them, as it was sent"):
+        admit_cohort(member.state, [mine, *(m for m in closed.relay if m.sender != me)])
 
 
 def test_a_copy_of_another_silos_ciphertext_is_refused(cohort: Cohort) -> None:

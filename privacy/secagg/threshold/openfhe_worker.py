@@ -12,6 +12,7 @@ coefficients replaced, and ``privacy.secagg.threshold.polynomials`` has checked 
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import sys
@@ -269,7 +270,8 @@ OPERATIONS = {each.__name__: each for each in (Engine.keygen, Engine.encrypt, En
 def main() -> int:
     """Serve until stdin ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash must not write keys to a disk
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what C++ prints must not run into the frames
     try:
         openfhe = import_module("openfhe")  # here, so that a failure can be reported as an answer
     except (ImportError, OSError) as error:

@@ -26,7 +26,7 @@ from privacy.secagg.threshold.parameters import ThresholdParameters
 from privacy.secagg.threshold.polynomials import Polynomials
 
 SCRIPT = Path(__file__).with_name("openfhe_worker.py")
-_MAX_HEADER = 1 << 16
+_MAX_HEADER, _MAX_BLOBS, _MAX_BLOB = 1 << 16, 4, 1 << 28
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
 """One thread: OpenFHE's own threads wait by spinning and are eight times slower on a busy machine."""
 _REMEDY = (
@@ -139,8 +139,14 @@ class _Pipe:
         size = int.from_bytes(self._exactly(4), "big")
         if size > _MAX_HEADER:
             raise self._failed()
-        header: dict[str, Any] = json.loads(self._exactly(size))
-        return header, [self._exactly(each) for each in header.pop("sizes")]
+        try:
+            header = dict(json.loads(self._exactly(size)))
+            sizes = [int(each) for each in header.pop("sizes")]
+        except (ValueError, TypeError, KeyError) as error:
+            raise self._failed() from error
+        if len(sizes) > _MAX_BLOBS or not all(0 <= each <= _MAX_BLOB for each in sizes):
+            raise self._failed()
+        return header, [self._exactly(each) for each in sizes]
 
     def _exactly(self, size: int) -> bytes:
         stdout = self._process.stdout
