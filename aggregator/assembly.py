@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from aggregator.audit_log import AuditLog
 from aggregator.blobs import Directory
 from aggregator.held_charter import HeldCharter, hold_charter
+from aggregator.job_keys import JobKeys
 from aggregator.job_rows import keep_charter
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
 from aggregator.presence import Bell, Presence
@@ -17,6 +18,7 @@ from aggregator.round_flow import RoundFlow
 from aggregator.run_loop import RunLoop
 from aggregator.schemes.additive import AdditiveFlow
 from aggregator.schemes.flow import SchemeFlow
+from aggregator.schemes.he import HeFlow
 from aggregator.schemes.pairwise import PairwiseFlow
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings
 from aggregator.share_server.service import ShareServer
@@ -25,11 +27,13 @@ from aggregator.store import Store
 from aggregator.submissions import Submissions
 from aggregator.uploads import Uploads
 from aggregator.web import aggregator_app
+from aggregator.web_keys import add_key_routes
 from aggregator.web_share_server import share_server_app
 from privacy.errors import ConfigurationError
 from privacy.keystore import Identity, load_identity, read_file
 from privacy.plan import SchemeName
 from privacy.roster import Role
+from privacy.secagg.he.parameters import ONE_KEY_SCHEMES, assert_available
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,13 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
     """Build an aggregator; ``servers`` replaces its HTTPS calls to the charter's share servers.
 
     Raises:
-        ConfigurationError: the state directory, the charter or a key is not as it must be.
+        ConfigurationError: the state directory, the charter or a key is not as it must be; or what the
+            charter's scheme needs is not installed.
         LedgerDamaged: the log does not verify.
     """
     identity, held = _enrolled(settings, "aggregator")
+    if held.policy.model.spec.require.secagg.scheme in ONE_KEY_SCHEMES:
+        assert_available()
     store = _store(settings, identity)
     with store.write() as transaction:
         keep_charter(transaction, held.charter.digest, held.envelope)
@@ -77,10 +84,14 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
     schemes: dict[SchemeName, SchemeFlow] = {
         "additive": AdditiveFlow(state, servers or _share_servers(identity, held)),
         "pairwise": PairwiseFlow(state, settings.storage_bytes_max),
+        "bfv": HeFlow(state, settings.storage_bytes_max),
+        "ckks": HeFlow(state, settings.storage_bytes_max),
     }
     flow = RoundFlow(state, schemes, settings.aborts_max)
     loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)
-    return Aggregator(identity, aggregator_app(state, submissions, Uploads(state, schemes)), state, loop)
+    app = aggregator_app(state, submissions, Uploads(state, schemes))
+    add_key_routes(app, JobKeys(state))
+    return Aggregator(identity, app, state, loop)
 
 
 def assemble_share_server(settings: ShareServerSettings) -> AssembledShareServer:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from aggregator.job_rows import JobRow, add_model, change_job, job_row
+from aggregator.key_rows import forget_keys
 from aggregator.round import Round
 from aggregator.state import AggregatorState, OpenRound
-from privacy.ids import Digest, SiloId
+from aggregator.store import Writer
+from privacy.ids import Digest, JobId, SiloId
 from privacy.plan import RoundPlan
 from privacy.update import FLOAT_BYTES
 from privacy.wire.messages import RoundResult
@@ -44,7 +46,7 @@ def publish(
         transaction.record("model_published", context=plan.context, job=plan.job, model=model_out)
         change_job(transaction, plan.job, state=job_state, model=model_out, aborts=0, reason="")
         if job_state != "running":
-            transaction.record("job_ended", job=plan.job, state=job_state, reason="")
+            _end_job(transaction, plan.job, plan.job_digest, job_state, "")
     state.bell.ring()
 
 
@@ -87,7 +89,7 @@ def abort(
         transaction.record("round_aborted", context=plan.context, job=plan.job, reason=reason)
         change_job(transaction, plan.job, state=job_state, aborts=aborts, reason=why)
         if job_state != "running":
-            transaction.record("job_ended", job=plan.job, state=job_state, reason=why)
+            _end_job(transaction, plan.job, plan.job_digest, job_state, why)
     state.bell.ring()
 
 
@@ -96,8 +98,14 @@ def fail_job(state: AggregatorState, job: JobRow, reason: str) -> None:
     reason = _one_line(reason)
     with state.store.write() as transaction:
         change_job(transaction, job.job, state="failed", reason=reason)
-        transaction.record("job_ended", job=job.job, state="failed", reason=reason)
+        _end_job(transaction, job.job, job.spec.digest, "failed", reason)
     state.bell.ring()
+
+
+def _end_job(transaction: Writer, job: JobId, digest: Digest, job_state: JobEnd, reason: str) -> None:
+    """The log says so, and what silos sealed to each other for this job goes."""
+    transaction.record("job_ended", job=job, state=job_state, reason=reason)
+    forget_keys(transaction, digest)
 
 
 def _one_line(reason: str) -> str:

@@ -140,6 +140,7 @@ class Agent:
             _log.info("resumed", extra={**names_of(attended.plan), "outcome": "resent"})
             self._finish(attended)
             self._after = stored.context
+        self._attendance.forget_ended_jobs(self._delivery)
 
     def _reopen(self, stored: Stored) -> Attended:
         opened = open_envelope(
@@ -221,13 +222,13 @@ class Agent:
             attended.half.deliver(attended.stored)
             _log.info("uploaded", extra=names)
             own_ms += 1000 * (time.perf_counter() - started)
+            self._attendance.foresee(attended)
             attended.half.conclude(attended.stored)
         except (LedgerDamaged, Stopped):
             raise
         except SealsumError as error:
             # The servers that have it may complete the round without the others, or the deadline ends it.
             _log.warning("upload_failed", extra={**names, "reason": str(error)})
-        self._attendance.foresee(attended)
         envelope = self._await_result(attended.plan.context)
         self._attendance.forget(attended.plan.context)
         if envelope is None:
@@ -235,6 +236,8 @@ class Agent:
         started = time.perf_counter()
         result = open_result(envelope, attended.plan, self._site.charter)
         self._job_ended = result.job_state != "running"
+        if self._job_ended:
+            self._attendance.job_secrets.forget(attended.plan.job_digest)
         if result.model_out is not None and not self._job_ended:
             self._fetch_ahead(result.model_out, attended.plan)
         own_ms += 1000 * (time.perf_counter() - started)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from privacy.dp.events import round_event
+from privacy.errors import PeerFault
 from privacy.ids import Context, Digest, PartyId
 from privacy.keystore import Identity
 from privacy.plan import RoundPlan
@@ -25,6 +26,7 @@ from privacy.wire.envelope import Envelope
 from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
 from silo_agent.encoded import EncodedUpdate
+from silo_agent.job_secrets import JobSecrets
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
 from silo_agent.models.adapters import assert_layout, find_adapter
@@ -73,6 +75,7 @@ class Attendance:
         self._datasets = Datasets()
         self._memory = RoundMemory(settings.state_dir / "rounds.json")
         self.outbox = Outbox(settings.state_dir / "outbox")
+        self.job_secrets = JobSecrets(settings.state_dir)
         self._foresight: Future[None] | None = None
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="foresight", initializer=_give_way if sys.platform == "linux" else None
@@ -114,6 +117,7 @@ class Attendance:
             self._memory.remember(plan.job_digest, plan.round)
         # (4)
         waiting = time.perf_counter()
+        self.forget_ended_jobs(delivery, but=plan.job_digest)
         half.prepare()
         waited_ms = 1000 * (time.perf_counter() - waiting)
         # (5)
@@ -164,6 +168,17 @@ class Attendance:
         for context in dropped:
             self.forget(context)
         return tuple(sorted(dropped))
+
+    def forget_ended_jobs(self, delivery: Delivery, but: Digest | None = None) -> None:
+        """Delete what schemes keep of other jobs than this one, as far as those are over."""
+        for digest, job in self.job_secrets.jobs().items():
+            if digest == but:
+                continue
+            try:
+                if delivery.job_has_ended(job):
+                    self.job_secrets.forget(digest)
+            except PeerFault as error:  # asked again with the next job, or at the next start
+                _log.warning("job_unknown", extra={"job": job, "reason": str(error)})
 
     def foresee(self, attended: Attended) -> None:
         """While others work, compute in a thread what the job's next reservation will need."""

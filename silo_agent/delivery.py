@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, NotAllowed, NotFound, OutOfOrder
-from privacy.ids import Context, Digest, ServerId
+from privacy.ids import Context, Digest, JobId, ServerId
 from privacy.keystore import Identity
 from privacy.roster import Charter, Member
 from privacy.update import FLOAT_BYTES
@@ -66,29 +67,39 @@ class Delivery:
         """Fetch the model that the next round will start from, while the aggregator plans that round."""
         self._ahead = (digest, self.fetch_model(digest, parameters, scratch))
 
-    def to_share_servers(self, stored: Stored) -> None:
+    def to_share_servers(self, stored: Stored, first: ServerId) -> None:
         """Send a contribution: to all share servers at once, then its manifest to the aggregator.
+
+        The ``first`` of the plan's servers holds the vector share's parts.
 
         Raises:
             PeerFault: the first server's refusal, once every server has been tried.
         """
-        sending = [self._threads.submit(self._deliver_to, server, stored) for server in self._servers]
+        sending = [
+            self._threads.submit(self._deliver_to, server, stored, server == first)
+            for server in self._servers
+        ]
         faults = [error for error in (one.exception() for one in sending) if error is not None]
         if faults:
             raise faults[0]
         self.aggregator.post_envelope(f"/v1/rounds/{stored.context}/manifests", stored.contribution.manifest)
 
-    def _deliver_to(self, server: ServerId, stored: Stored) -> None:
+    def _deliver_to(self, server: ServerId, stored: Stored, takes_parts: bool) -> None:
         client = self._servers[server]
-        seeds = stored.contribution.seeds
-        if server not in seeds:
+        if takes_parts:
             for index, part in stored.parts():
                 client.put_part(stored.context, index, part)
         submission = {
             "manifest": stored.contribution.manifest.model_dump(mode="json"),
-            "sealed_seed": seeds.get(server),
+            "sealed_seed": stored.contribution.seeds.get(server),
         }
         client.post_json(f"/v1/rounds/{stored.context}/manifests", submission)
+
+    def prove(self, context: Context, first: ServerId, witness: bytes, proof: Envelope) -> None:
+        """Send a witness share and the manifest of the proof to the first share server; idempotent."""
+        client = self._servers[first]
+        client.put_bytes(f"/v1/rounds/{context}/witness", witness)
+        client.post_envelope(f"/v1/rounds/{context}/proofs", proof)
 
     def await_step(self, context: Context, step: str) -> tuple[Envelope, ...]:
         """What a step of the round needs from the others, once the aggregator has opened it; not verified.
@@ -116,6 +127,19 @@ class Delivery:
     def get_file(self, context: Context, name: str, index: int, limit: int) -> bytes:
         """Fetch one file of the round from the aggregator; not verified."""
         return self.aggregator.get_bytes(f"/v1/rounds/{context}/files/{name}/{index}", limit=limit)
+
+    def job_key(self, job: JobId) -> Envelope | None:
+        """A job's key as some silo sealed it to this one, not yet verified; ``None`` while there is none."""
+        return self.aggregator.poll_envelope(f"/v1/jobs/{job}/he-key", wait_s=0.0)
+
+    def offer_job_key(self, job: JobId, sealed: Sequence[Envelope]) -> None:
+        """Offer a job's key, sealed to each silo.
+
+        Raises:
+            Conflict: another silo's came first.
+        """
+        raw = canonical_bytes([one.model_dump(mode="json") for one in sealed])
+        self.aggregator.put_bytes(f"/v1/jobs/{job}/he-key", raw)
 
     def refuse(self, context: Context, refusal: Envelope) -> None:
         """Tell the aggregator that this silo takes no part."""

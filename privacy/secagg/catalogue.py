@@ -57,35 +57,35 @@ SCHEMES: dict[str, Scheme] = {
         validity=frozenset({"none"}),
         refused=("no threshold withstands whom the silo itself assumes hostile and lets the dropouts go",),
     ),
-}
-
-_NOT_CARRIED = "always, in this release: the protocol exists, but no server carries it yet"
-
-PROTOCOLS: dict[str, Scheme] = {
     "bfv": Scheme(
         name="bfv",
         withstands="an honest but curious server that no silo colludes with; sums are exact",
         colluding_servers="the only one, honest but curious, if no silo does",
-        rounds=1,
+        rounds=2,
         bytes_per_parameter=5.03,
         bytes_down_per_parameter=10.01,
-        dropout="costs nothing: a silo without a complete upload is not in the sum",
+        dropout="before the sum is out it costs nothing; then as many as the minimum must stay to open it",
         validity=frozenset({"none"}),
-        refused=(_NOT_CARRIED, "the aggregator may collude with a silo: all silos hold the one key"),
+        refused=(
+            "the aggregator may tamper: a scaled ciphertext passes every check that silos can make",
+            "the aggregator may collude with a silo: all silos hold the one key",
+        ),
     ),
     "ckks": Scheme(
         name="ckks",
         withstands="an honest but curious server that no silo colludes with; sums are rounded at the silo",
         colluding_servers="the only one, honest but curious, if no silo does",
-        rounds=1,
+        rounds=2,
         bytes_per_parameter=4.52,
         bytes_down_per_parameter=9.01,
-        dropout="costs nothing: a silo without a complete upload is not in the sum",
+        dropout="before the sum is out it costs nothing; then as many as the minimum must stay to open it",
         validity=frozenset({"none"}),
         refused=(
-            _NOT_CARRIED,
+            "the aggregator may tamper: a scaled ciphertext passes every check that silos can make",
             "the aggregator may collude with a silo: all silos hold the one key",
             "the recipient is not the silos: a raw approximate decryption gives the key away",
         ),
     ),
 }
+
+PROTOCOLS: dict[str, Scheme] = {}

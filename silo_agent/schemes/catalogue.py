@@ -6,13 +6,30 @@ from collections.abc import Callable
 
 from privacy.errors import Unprocessable
 from privacy.plan import SchemeName
+from privacy.secagg.he.parameters import assert_available
 from silo_agent.schemes.additive import AdditiveHalf
 from silo_agent.schemes.half import SchemeHalf, Seat
 from silo_agent.schemes.pairwise import PairwiseHalf
 
+
+def _he_half(seat: Seat) -> SchemeHalf:
+    """The half of ``bfv`` and ``ckks``.
+
+    Raises:
+        ConfigurationError: TenSEAL is not installed here.
+    """
+    assert_available()
+    # Imported in a round that needs it: TenSEAL is an extra, which federations of other schemes lack.
+    from silo_agent.schemes.he import HeHalf
+
+    return HeHalf(seat)
+
+
 HALVES: dict[SchemeName, Callable[[Seat], SchemeHalf]] = {
     "additive": AdditiveHalf,
     "pairwise": PairwiseHalf,
+    "bfv": _he_half,
+    "ckks": _he_half,
 }
 
 

@@ -6,13 +6,14 @@ round, does. Knows no TenSEAL.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from privacy.canonical import Frozen
 from privacy.chain import Head
-from privacy.ids import HexDigest, Name, SiloName
+from privacy.ids import HexDigest, Name, SiloId, SiloName
 
 _Parts = Annotated[tuple[HexDigest, ...], Field(min_length=1, max_length=100_000)]
 _Length = Annotated[int, Field(ge=2)]
@@ -71,3 +72,8 @@ class SumManifest(Frozen):
     """Digest of each survivor's manifest envelope's body, in the order of ``survivors``."""
     parts: _Parts
     """SHA-256 of each part of the sum, in order."""
+
+
+def parts_to_send(survivors: Sequence[SiloId], silo: SiloId, parts: int) -> range:
+    """Which parts of the opened sum a survivor sends: they take turns, so that each part travels once."""
+    return range(tuple(survivors).index(silo), parts, len(survivors))

@@ -12,8 +12,10 @@ from importlib.util import find_spec
 from typing import Literal
 
 from privacy.errors import ConfigurationError, Unprocessable
-from privacy.plan import VectorTerms
+from privacy.plan import SchemeName, VectorTerms
 
+ONE_KEY_SCHEMES: tuple[SchemeName, ...] = ("bfv", "ckks")
+"""Schemes whose silos share one key of the job; these need TenSEAL."""
 MAX_CONTRIBUTORS = 1000
 """Largest cohort of a plan."""
 _NOISE_MAX = 21.5

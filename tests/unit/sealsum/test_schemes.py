@@ -88,8 +88,8 @@ def test_every_catalogued_name_can_be_spelled_in_a_policy() -> None:
 def test_bytes_of_ciphertexts_are_those_of_their_parameters(name: str, row: str) -> None:
     parameters = parameters_named(row)
     up, down = (form.size(parameters) / parameters.payload for form in (Form.UPDATE, Form.SUM))
-    assert PROTOCOLS[name].bytes_per_parameter == pytest.approx(up, abs=0.01)
-    assert PROTOCOLS[name].bytes_down_per_parameter == pytest.approx(down, abs=0.01)
+    assert SCHEMES[name].bytes_per_parameter == pytest.approx(up, abs=0.01)
+    assert SCHEMES[name].bytes_down_per_parameter == pytest.approx(down, abs=0.01)
 
 
 def test_bytes_and_steps_of_masks_are_those_of_the_ring_and_the_protocol() -> None:
