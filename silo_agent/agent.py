@@ -66,6 +66,7 @@ class Agent:
         self._job: str | None = None
         self._job_ended = False
         self._budget_refused = False
+        self._sent_before = 0
         self._books = Books(identity, settings, own_policy, datetime.now(UTC))
         self._attendance = Attendance(settings, identity, self._books, self._stopping)
         self._pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
@@ -173,6 +174,7 @@ class Agent:
         """Take part, or say why not. Only a damaged ledger and an order to stop end the agent here."""
         self._after = Context(envelope.context)
         self._job = _claimed_job(envelope)
+        self._sent_before = self._delivery.sent_bytes
         try:
             attended = self._take_part(envelope)
         except (LedgerDamaged, Stopped):
@@ -197,6 +199,7 @@ class Agent:
             return False
         self._delivery.close()
         self._meet()
+        self._sent_before = 0
         _log.info("charter", extra={"epoch": self._pin.charter.epoch, "digest": self._pin.charter.digest})
         return True
 
@@ -251,6 +254,7 @@ class Agent:
                 "job_state": result.job_state,
                 "train_ms": round(attended.train_ms, 1),
                 "overhead_ms": round(own_ms, 1),
+                "sent_bytes": self._delivery.sent_bytes - self._sent_before,
             },
         )
 

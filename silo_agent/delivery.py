@@ -42,6 +42,11 @@ class Delivery:
         self._stopping = stopping
         self._ahead: tuple[Digest, bytes] | None = None
 
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of request bodies that went to any server so far."""
+        return sum(client.sent_bytes for client in (self.aggregator, *self._servers.values()))
+
     def close(self) -> None:
         """Close every connection."""
         self._threads.shutdown(wait=True)

@@ -74,6 +74,8 @@ class FederationClient:
         self._patience_s = patience_s
         self._stopping = stopping or threading.Event()
         self._timeout_s = timeout_s
+        self._counting = threading.Lock()
+        self._sent_bytes = 0
         self._http = httpx.Client(
             base_url=self.base_url,
             transport=transport,
@@ -91,6 +93,11 @@ class FederationClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of request bodies so far, as often as each was sent; not counting files (``put_file``)."""
+        return self._sent_bytes
 
     def close(self) -> None:
         """Close the connections."""
@@ -213,6 +220,8 @@ class FederationClient:
         timeout: httpx.Timeout | None = None,
     ) -> tuple[int, bytes]:
         def once() -> tuple[int, bytes]:
+            with self._counting:
+                self._sent_bytes += len(content or b"")
             with self._http.stream(
                 method,
                 path,
