@@ -21,7 +21,7 @@ from aggregator.job_rows import (
     model_bytes_held,
     model_row,
 )
-from aggregator.received import open_from, open_job
+from aggregator.received import open_from, open_job, open_manifest
 from aggregator.round import Answer
 from aggregator.schemes.flow import admit_submission
 from aggregator.state import AggregatorState, Noted, OpenRound
@@ -32,7 +32,7 @@ from privacy.plan import JobSpec
 from privacy.roster import Member
 from privacy.update import FLOAT_BYTES, digest_under
 from privacy.wire.envelope import Envelope
-from privacy.wire.messages import Refusal, ShareManifest
+from privacy.wire.messages import Refusal
 
 
 class Submissions:
@@ -177,9 +177,7 @@ class Submissions:
         if self._known(silo, ctx, envelope):
             return
         current = self._open_round(ctx)
-        manifest = open_from(
-            self._state.held.charter, [silo], envelope, ShareManifest, "manifest", current.ctx
-        )
+        manifest = open_manifest(self._state.held.charter, current.round.plan, silo, envelope)
         current.round.check_answer(silo, "manifest")
         update = admit_submission(self._state, current, manifest)
         self._answered(current, silo, "manifest", envelope, manifest=update.manifest_digest)

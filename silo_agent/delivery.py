@@ -72,29 +72,39 @@ class Delivery:
         """Fetch the model that the next round will start from, while the aggregator plans that round."""
         self._ahead = (digest, self.fetch_model(digest, parameters, scratch))
 
-    def to_share_servers(self, stored: Stored) -> None:
+    def to_share_servers(self, stored: Stored, first: ServerId) -> None:
         """Send a contribution: to all share servers at once, then its manifest to the aggregator.
+
+        The ``first`` of the plan's servers holds the vector share's parts.
 
         Raises:
             PeerFault: the first server's refusal, once every server has been tried.
         """
-        sending = [self._threads.submit(self._deliver_to, server, stored) for server in self._servers]
+        sending = [
+            self._threads.submit(self._deliver_to, server, stored, server == first)
+            for server in self._servers
+        ]
         faults = [error for error in (one.exception() for one in sending) if error is not None]
         if faults:
             raise faults[0]
         self.aggregator.post_envelope(f"/v1/rounds/{stored.context}/manifests", stored.contribution.manifest)
 
-    def _deliver_to(self, server: ServerId, stored: Stored) -> None:
+    def _deliver_to(self, server: ServerId, stored: Stored, takes_parts: bool) -> None:
         client = self._servers[server]
-        seeds = stored.contribution.seeds
-        if server not in seeds:
+        if takes_parts:
             for index, part in stored.parts():
                 client.put_part(stored.context, index, part)
         submission = {
             "manifest": stored.contribution.manifest.model_dump(mode="json"),
-            "sealed_seed": seeds.get(server),
+            "sealed_seed": stored.contribution.seeds.get(server),
         }
         client.post_json(f"/v1/rounds/{stored.context}/manifests", submission)
+
+    def prove(self, context: Context, first: ServerId, witness: bytes, proof: Envelope) -> None:
+        """Send a witness share and the manifest of the proof to the first share server; idempotent."""
+        client = self._servers[first]
+        client.put_bytes(f"/v1/rounds/{context}/witness", witness)
+        client.post_envelope(f"/v1/rounds/{context}/proofs", proof)
 
     def await_step(self, context: Context, step: str) -> tuple[Envelope, ...]:
         """What a step of the round needs from the others, once the aggregator has opened it; not verified.

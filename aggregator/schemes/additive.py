@@ -1,6 +1,7 @@
 """``additive`` at the aggregator: it carries signed sets between the share servers, and adds their shares.
 
 It never sees an update: silos upload to the share servers, and tell the aggregator their manifest only.
+Where the plan claims validity, silos prove it between frozen sets and survivors (additive_validity.py).
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from aggregator.blobs import checked
 from aggregator.peers import ServerRefused, ShareServers
-from aggregator.received import open_from, open_of_servers, open_offer
+from aggregator.received import manifest_kind, open_manifest, open_of_servers, open_offer
 from aggregator.round import Round
+from aggregator.schemes.additive_validity import PROVE, ValiditySteps
 from aggregator.schemes.flow import OpenedSum, keep, wait_until
 from aggregator.state import AggregatorState, Noted, OpenRound
 from policies.gates import ClearedCohort, admit_plan, admit_update, clear_cohort
@@ -23,8 +27,13 @@ from privacy.ids import Context, ServerId, SiloId
 from privacy.plan import RoundPlan
 from privacy.secagg.additive import Ring, combine
 from privacy.secagg.parts import Stretch, part_count
+from privacy.secagg.validity.cut import field_part_count, within
+from privacy.secagg.validity.encoding import to_ring
+from privacy.secagg.validity.field import Field, from_bytes
+from privacy.secagg.validity.sharing import accumulate
+from privacy.secagg.validity.terms import ValidityTerms, terms_of
 from privacy.wire.envelope import Envelope, Verified
-from privacy.wire.messages import AcceptedSet, OpeningShare, ShareManifest, SurvivorSet
+from privacy.wire.messages import AcceptedSet, OpeningShare, SurvivorSet
 
 R = TypeVar("R")
 
@@ -32,11 +41,13 @@ R = TypeVar("R")
 class AdditiveFlow:
     """Rounds with two or more share servers."""
 
-    steps: tuple[str, ...] = ()
+    steps: tuple[str, ...] = (PROVE,)
+    """It opens in rounds with validity only."""
 
     def __init__(self, state: AggregatorState, servers: ShareServers) -> None:
         self._state = state
         self._servers = servers
+        self._validity = ValiditySteps(state, servers)
 
     def upload_size(self, current: OpenRound, silo: SiloId, name: str, index: int) -> int:
         """Nothing of an update is sent here."""
@@ -53,13 +64,15 @@ class AdditiveFlow:
         )
 
     async def open(self, current: OpenRound) -> OpenedSum:
-        """From answers to the servers' frozen sets, to one survivor set, to shares of the one sum."""
+        """From answers to the servers' frozen sets, to proofs of validity where the plan claims it, to one
+        survivor set, to shares of the one sum."""
         await wait_until(self._state, current, lambda: current.round.complete)
         plan, ctx, charter = current.round.plan, current.ctx, self._state.held.charter
         current.round.step("close")
         sets = await self._from_servers(plan, lambda server: self._servers.close(server, ctx))
         open_of_servers(charter, plan, sets, AcceptedSet, "accepted")
-        signed = await self._from_servers(plan, lambda server: self._servers.agree(server, ctx, sets))
+        said = sets if plan.validity is None else await self._validity.verdicts(current, sets)
+        signed = await self._from_servers(plan, lambda server: self._servers.agree(server, ctx, said))
         survivors = open_of_servers(charter, plan, signed, SurvivorSet, "survivors")
         current.round.step("agree")
         with self._state.store.read() as view:
@@ -102,7 +115,10 @@ class AdditiveFlow:
         async def fetch(server: ServerId, index: int) -> bytes:
             return await self._servers.opening_part(server, ctx, index)
 
-        return OpenedSum(cleared, Shares(check_shares(cleared, shares), fetch).total)
+        digests = check_shares(cleared, shares)
+        if cleared.admitted.plan.validity is None:
+            return OpenedSum(cleared, Shares(digests, fetch).total)
+        return OpenedSum(cleared, FieldShares(cleared, digests, fetch).total)
 
     async def _complete_manifests(self, current: OpenRound, agreed: SurvivorSet) -> None:
         """Hold each survivor's manifest as the servers accepted it, before its share can be in a sum.
@@ -115,17 +131,17 @@ class AdditiveFlow:
                 shows another one, or one that does not hold.
         """
         plan, charter = current.round.plan, self._state.held.charter
-        first = plan.servers[0].server
+        first, kind = plan.servers[0].server, manifest_kind(plan)
         for silo, digest in zip(agreed.survivors, agreed.manifests, strict=True):
-            noted = current.noted.get(("manifest", silo))
+            noted = current.noted.get((kind, silo))
             if noted is not None and noted.envelope.body_digest == digest:
                 continue
             envelope = await self._servers.manifest(first, plan.context, silo)
-            manifest = open_from(charter, [silo], envelope, ShareManifest, "manifest", plan.context)
+            manifest = open_manifest(charter, plan, silo, envelope)
             if envelope.body_digest != digest:
                 raise Unprocessable(f"manifest of {silo}: {first} shows another one than it accepted")
             admit_update(current.admitted, manifest)
-            current.noted["manifest", silo] = Noted(silo, envelope, {"manifest": digest})
+            current.noted[kind, silo] = Noted(silo, envelope, {"manifest": digest})
 
     async def _from_servers(self, plan: RoundPlan, call: Callable[[ServerId], Awaitable[R]]) -> list[R]:
         """The same call to all servers of the plan side by side, answers in the plan's order."""
@@ -157,6 +173,41 @@ class Shares:
         return await asyncio.to_thread(combine, parts, piece.length)
 
 
+@dataclass(frozen=True)
+class FieldShares:
+    """``Shares`` mod p, of updates that are proven valid: their sum is the same integers as in the ring."""
+
+    cleared: ClearedCohort
+    digests: dict[ServerId, OpeningShare]
+    fetch: FetchPart
+
+    async def total(self, piece: Stretch) -> Ring:
+        """One stretch of the sum.
+
+        Raises:
+            Unprocessable: a part is not the one its server signed for, or no sum of valid updates.
+            MalformedMessage: a part is not of field elements.
+        """
+        plan = self.cleared.admitted.plan
+        terms, contributors = terms_of(plan), len(self.cleared.survivors)
+        pieces = []
+        for part in within(piece, plan.vector_length):
+            raw = await asyncio.gather(*(self.fetch(server, part.index) for server in self.digests))
+            shares = [
+                from_bytes(
+                    checked(share, said.parts[part.index], f"opening part {part.index} of {server}"),
+                    part.length,
+                )
+                for share, (server, said) in zip(raw, self.digests.items(), strict=True)
+            ]
+            pieces.append(await asyncio.to_thread(_field_sum, shares, part.length, terms, contributors))
+        return np.concatenate(pieces)
+
+
+def _field_sum(shares: Sequence[Field], length: int, terms: ValidityTerms, contributors: int) -> Ring:
+    return to_ring(accumulate(iter(shares), length), terms, contributors)
+
+
 def check_shares(
     cleared: ClearedCohort, shares: Sequence[Verified[OpeningShare]]
 ) -> dict[ServerId, OpeningShare]:
@@ -167,6 +218,8 @@ def check_shares(
     """
     plan = cleared.admitted.plan
     expected = [slot.server for slot in plan.servers]
+    count = part_count if plan.validity is None else field_part_count
+    parts = count(plan.vector_length)
     by_server = {share.message.server: share.message for share in shares}
     if sorted(share.sender for share in shares) != sorted(expected) or len(by_server) != len(expected):
         raise Unprocessable(f"openings: expected one share of each of {', '.join(expected)}")
@@ -175,8 +228,8 @@ def check_shares(
             raise Unprocessable(f"opening of {share.sender}: it is another server's, or another round's")
         if share.message.survivors != cleared.survivors_digest:
             raise Unprocessable(f"opening of {share.sender}: it sums over other survivors than were cleared")
-        if len(share.message.parts) != part_count(plan.vector_length):
-            raise Unprocessable(f"opening of {share.sender}: expected {part_count(plan.vector_length)} parts")
+        if len(share.message.parts) != parts:
+            raise Unprocessable(f"opening of {share.sender}: expected {parts} parts")
     return {server: by_server[server] for server in expected}
 
 

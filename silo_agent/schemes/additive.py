@@ -71,7 +71,7 @@ class AdditiveHalf:
 
     def deliver(self, stored: Stored) -> None:
         """To all servers at once, then the manifest to the aggregator."""
-        self._seat.delivery.to_share_servers(stored)
+        self._seat.delivery.to_share_servers(stored, self._seat.plan.servers[0].server)
 
     def conclude(self, stored: Stored) -> None:
         """Nothing: the servers close the round among themselves."""

@@ -10,6 +10,12 @@ from privacy.secagg.he.parameters import assert_available
 from silo_agent.schemes.additive import AdditiveHalf
 from silo_agent.schemes.half import SchemeHalf, Seat
 from silo_agent.schemes.pairwise import PairwiseHalf
+from silo_agent.schemes.validity import ValidityHalf
+
+
+def _additive_half(seat: Seat) -> SchemeHalf:
+    """The half of ``additive``: with validity, shares are proven."""
+    return AdditiveHalf(seat) if seat.plan.validity is None else ValidityHalf(seat)
 
 
 def _he_half(seat: Seat) -> SchemeHalf:
@@ -26,7 +32,7 @@ def _he_half(seat: Seat) -> SchemeHalf:
 
 
 HALVES: dict[SchemeName, Callable[[Seat], SchemeHalf]] = {
-    "additive": AdditiveHalf,
+    "additive": _additive_half,
     "pairwise": PairwiseHalf,
     "bfv": _he_half,
     "ckks": _he_half,
