@@ -1,21 +1,42 @@
-"""A job's evidence: every signed message of its rounds, verbatim, and the log, as one streamed document.
+"""A job's evidence: the signed messages of its rounds, verbatim, and the log, as one streamed document.
 
-{"charter": …, "job": …, "rounds": [{"offer", "manifests", "refusals", "accepted", "survivors",
- "openings", "result"}], "log": […]}
+{"charter": …, "job": …, "rounds": [{"offer", "manifests", …, "result"}], "log": […]}
+
+Every round has every section, whatever its scheme; those of other schemes are empty. What could open an
+update, or is sealed to one party, is not evidence: no shares, unmasking shares or wrapped keys.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aggregator.job_rows import charter_envelope, job_row, rounds_of
 from aggregator.state import AggregatorState
 from aggregator.store import Reader
 from privacy.canonical import canonical_bytes
-from privacy.ids import Context, Digest, JobId
+from privacy.ids import Context, Digest, JobId, PartyId
 from privacy.wire.envelope import Envelope, MessageKind
+
+_BY_SILO: Mapping[str, tuple[MessageKind, ...]] = {
+    "manifests": ("manifest", "pairwise_masked", "he_manifest", "validity_manifest"),
+    "refusals": ("refusal",),
+    "keys": ("pairwise_keys",),
+    "consistency": ("pairwise_consistency",),
+    "opened": ("he_opened",),
+    "proofs": ("validity_proof",),
+}
+"""Section → the kinds of message in it, by silo; a scheme has one kind of manifest."""
+_BY_SERVER: Mapping[str, tuple[MessageKind, ...]] = {
+    "accepted": ("accepted",),
+    "survivors": ("survivors",),
+    "openings": ("opening",),
+    "sum": ("he_sum",),
+    "coins": ("coin1_commitment", "coin1_reveal", "coin2_commitment", "coin2_reveal"),
+    "verdicts": ("validity_verdict",),
+}
+"""Section → the kinds of message in it, as a list: of share servers, or of the aggregator."""
 
 
 def job_evidence(state: AggregatorState, job: JobId) -> Iterator[bytes]:
@@ -52,15 +73,18 @@ def _pieces(
 
 
 def _round(view: Reader, ctx: Context) -> dict[str, Any]:
-    def by_party(kind: MessageKind) -> dict[str, Any]:
-        return {party: sent.model_dump(mode="json") for party, sent in view.messages(ctx, kind).items()}
+    def sent(kind: MessageKind) -> dict[PartyId, Any]:
+        return {party: one.model_dump(mode="json") for party, one in view.messages(ctx, kind).items()}
 
     return {
-        "offer": next(iter(by_party("offer").values()), None),
-        "manifests": by_party("manifest"),
-        "refusals": by_party("refusal"),
-        "accepted": list(by_party("accepted").values()),
-        "survivors": list(by_party("survivors").values()),
-        "openings": list(by_party("opening").values()),
-        "result": next(iter(by_party("result").values()), None),
+        "offer": next(iter(sent("offer").values()), None),
+        **{
+            section: {party: one for kind in kinds for party, one in sent(kind).items()}
+            for section, kinds in _BY_SILO.items()
+        },
+        **{
+            section: [one for kind in kinds for one in sent(kind).values()]
+            for section, kinds in _BY_SERVER.items()
+        },
+        "result": next(iter(sent("result").values()), None),
     }

@@ -46,7 +46,7 @@ _PACKAGES = (
 
 
 class RoundEvidence(Frozen):
-    """The signed messages of one round, as the aggregator kept them."""
+    """The signed messages of one round, as the aggregator kept them; sections of other schemes are empty."""
 
     offer: Envelope
     manifests: dict[SiloName, Envelope]
@@ -54,6 +54,18 @@ class RoundEvidence(Frozen):
     accepted: tuple[Envelope, ...]
     survivors: tuple[Envelope, ...]
     openings: tuple[Envelope, ...]
+    keys: dict[SiloName, Envelope]
+    """pairwise: each silo's keys of the round."""
+    consistency: dict[SiloName, Envelope]
+    """pairwise: survivors' signatures on the survivors."""
+    sum: tuple[Envelope, ...]
+    """bfv, ckks: the aggregator's one sum of ciphertexts."""
+    opened: dict[SiloName, Envelope]
+    """bfv, ckks: what survivors say that it decrypts to, by digest."""
+    coins: tuple[Envelope, ...]
+    """validity: commitments and reveals of both tosses."""
+    proofs: dict[SiloName, Envelope]
+    verdicts: tuple[Envelope, ...]
     result: Envelope
 
 

@@ -20,19 +20,12 @@ from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.chain import EMPTY, Entry, Head, next_entry
 from privacy.dp.events import round_event
 from privacy.identity import SigningKey
-from privacy.ids import Digest, PartyId, ServerId, SiloId
+from privacy.ids import PartyId, ServerId, SiloId
 from privacy.keystore import FederationPin, Identity
 from privacy.plan import JobSpec, RoundPlan
-from privacy.wire.envelope import Envelope
-from privacy.wire.messages import (
-    AcceptedSet,
-    OpeningShare,
-    Refusal,
-    RoundResult,
-    SurvivorSet,
-    survivors_digest,
-)
+from privacy.wire.messages import Refusal, RoundResult, SurvivorSet, survivors_digest
 from sealsum.evidence import build_pack
+from tests.evidence_schemes import Protocol, RoundMessages, federation_for, job_terms, model_of, plan_terms
 from tests.federation import Federation
 
 AT = "2026-01-02T03:04:05Z"
@@ -90,7 +83,8 @@ class Records:
             )
 
     def plan(self, number: int, **changes: Any) -> RoundPlan:
-        changes = {"session": f"{number:032x}", "model": self.model} | changes
+        terms = plan_terms(self.job, len(self.federation.charter.silos))
+        changes = {"session": f"{number:032x}", "model": self.model} | terms | changes
         return self.federation.plan(self.job, number, **changes)
 
     def reserve(self, plan: RoundPlan, silo: str, **changes: Any) -> None:
@@ -119,9 +113,14 @@ class Records:
         opening: bool = True,
         job_state: str = "running",
         reserving: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        failing: Sequence[str] = (),
+        silent: Sequence[str] = (),
         **changes: Any,
     ) -> RoundPlan:
-        """One round as honest parties run it; ``reserving`` alters what a silo writes into its ledger."""
+        """One round as honest parties run it; ``reserving`` alters what a silo writes into its ledger.
+
+        ``failing`` silos' proofs of validity fail, ``silent`` ones' never come.
+        """
         federation, log = self.federation, self.logs["aggregator"]
         plan = self.plan(number, **changes)
         ctx = plan.context
@@ -129,41 +128,37 @@ class Records:
         log.add("round_offered", context=ctx, job=plan.job, round=number, cohort=list(plan.silos))
         for slot in plan.servers:
             self.logs[slot.server].add("round_admitted", context=ctx, job=plan.job, round=number)
-        manifests: dict[str, Envelope] = {}
+        heads: dict[SiloId, Head] = {}
         for silo in plan.silos:
             if silo in absent or silo in refusing:
                 continue
             self.reserve(plan, silo, **reserving.get(silo, {}))
-            manifests[silo] = federation.share(plan, silo, ledger_head=self.ledgers[silo].head).envelope
-            for slot in plan.servers:
-                self.logs[slot.server].add("update_accepted", context=ctx, silo=silo)
+            heads[silo] = self.ledgers[silo].head
+        messages = RoundMessages(federation, plan, heads, opening, failing, silent)
+        manifests = messages.manifests
+        for silo in manifests:
+            for server in messages.servers or ("aggregator",):
+                self.logs[server].add("update_accepted", context=ctx, silo=silo)
             if plan.dp is not None:
                 self.ledgers[silo].add("settle", context=ctx, steps=plan.training.local_steps)
-        digests = {silo: envelope.body_digest for silo, envelope in manifests.items()}
-        accepted, survivors, openings = [], [], []
-        for slot in plan.servers if opening else ():
-            server = slot.server
-            accepted.append(
-                self._signed(AcceptedSet(server=server, manifests=digests), "accepted", plan, server)
-            )
-            own = SurvivorSet(server=server, survivors=tuple(digests), manifests=tuple(digests.values()))
-            survivors.append(self._signed(own, "survivors", plan, server))
-            share = OpeningShare(server=server, survivors=survivors_digest(own), parts=(Digest("ab" * 32),))
-            openings.append(self._signed(share, "opening", plan, server))
-            self.logs[server].add("share_released", context=ctx, survivors=survivors_digest(own))
+        summed: tuple[SiloId, ...] = ()
+        if opening:
+            agreed = SurvivorSet.model_validate_json(messages.sections["survivors"][0].body)
+            summed, digest = agreed.survivors, survivors_digest(agreed)
+            for server in messages.servers:
+                self.logs[server].add("share_released", context=ctx, survivors=digest)
+            log.add("sum_opened", context=ctx, survivors=list(summed), digest=digest)
         opened = outcome == "opened"
-        model_out = sha256_hex(f"model {number}".encode()) if opened else None
+        model_out = model_of(number) if opened else None
         result = RoundResult(
             outcome=outcome,
             reason="as tests ask",
-            survivors=tuple(SiloId(PartyId(silo)) for silo in digests) if opened else (),
+            survivors=summed if opened else (),
             model_in=plan.model,
             model_out=model_out,
             openings=int(opening),
             job_state=job_state,
         )
-        if opening:
-            log.add("sum_opened", context=ctx)
         log.add(*(("model_published",) if opened else ("round_aborted",)), context=ctx, model=model_out)
         if job_state != "running":
             log.add("job_ended", job=plan.job, state=job_state, reason="")
@@ -186,19 +181,13 @@ class Records:
         self.rounds.append(
             {
                 "offer": offer,
-                "manifests": manifests,
+                **messages.sections,
                 "refusals": refusals,
-                "accepted": accepted,
-                "survivors": survivors,
-                "openings": openings,
                 "result": federation.sign(result, "result", ctx, "aggregator"),
             }
         )
         self.model = model_out or self.model
         return plan
-
-    def _signed(self, message: Any, kind: Any, plan: RoundPlan, sender: str) -> Envelope:
-        return self.federation.sign(message, kind, plan.context, sender)
 
     def evidence(self) -> dict[str, Any]:
         """What the aggregator answers, as parsed JSON."""
@@ -239,25 +228,34 @@ class Records:
         return Identity(Path("/nonexistent"), pin, self.federation.key(party), None)
 
 
-def honest_records(rounds: int = 2, **job: Any) -> Records:
+def started_records(protocol: Protocol = "additive", rounds: int = 2, **job: Any) -> Records:
+    """A job that has been accepted."""
+    federation = federation_for(protocol)
+    return Records(federation, federation.job_spec(**{"rounds": rounds} | job_terms(protocol) | job))
+
+
+def honest_records(rounds: int = 2, protocol: Protocol = "additive", **job: Any) -> Records:
     """A finished job of some rounds in which every silo took part."""
-    federation = Federation()
-    records = Records(federation, federation.job_spec(**{"rounds": rounds} | job))
+    records = started_records(protocol, rounds, **job)
     for number in range(1, rounds + 1):
         records.add_round(number, job_state="finished" if number == rounds else "running")
     return records
 
 
 @cache
-def shared_records() -> Records:
+def _shared(protocol: Protocol) -> tuple[Records, bytes]:
+    records = honest_records(protocol=protocol)
+    return records, records.pack()
+
+
+def shared_records(protocol: Protocol = "additive") -> Records:
     """One finished job, for tests that alter only copies."""
-    return honest_records()
+    return _shared(protocol)[0]
 
 
-@cache
-def shared_pack() -> bytes:
+def shared_pack(protocol: Protocol = "additive") -> bytes:
     """Its pack."""
-    return shared_records().pack()
+    return _shared(protocol)[1]
 
 
 def files_of(pack: bytes) -> dict[str, bytes]:

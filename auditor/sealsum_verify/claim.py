@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sealsum_verify.accountant import epsilon_lower, epsilon_upper
 from sealsum_verify.encoding import demand, same
 from sealsum_verify.messages import Json
+from sealsum_verify.offers import Job
 from sealsum_verify.records import Spending
-from sealsum_verify.rounds import Job
 
 ENTRY = "dp/claim.json"
 _ROUNDING = 1e-4

@@ -38,6 +38,8 @@ class Roster:
 class Message:
     """A body whose signature, kind, context and form have been checked, and the SHA-256 of its bytes."""
 
+    kind: str
+    sender: str
     body: Json
     digest: str
 
@@ -92,7 +94,7 @@ def open_envelope(envelope: Json, kind: str, context: str, key: str, entry: str)
     what = f"{kind} of {sender}"
     check_signature(key, b"sealsum/envelope/v1\x00" + signed, envelope["signature"], entry, what)
     # (3)
-    return Message(peek(envelope, kind, entry), digest)
+    return Message(kind, sender, peek(envelope, kind, entry), digest)
 
 
 def read_chain(raw: bytes, origin: str, key: str, file: str) -> Chain:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from sealsum_verify.encoding import demand, same
 from sealsum_verify.messages import Chain, Json, Roster, read_chain
-from sealsum_verify.rounds import Job, Round
+from sealsum_verify.offers import Job
+from sealsum_verify.rounds import Round
 from sealsum_verify.shapes import check_shape
 
 Logs = Mapping[str, Chain]
@@ -29,8 +30,8 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
     (a) each server has one, which verifies from its first entry with its key; (b) the head that an offer
     names lies in the aggregator's log, before the one entry that records this offer; (c) every round
     offered for this job, and every one that a share server admitted for it, is in the pack; (d) each sum
-    was opened, and each share released, once or never, as the result says; (e) the log names each published
-    model, and the job's end if it ended.
+    was opened, and each share released, once or never, as the result says, and for the survivors shown;
+    (e) the log names each published model, and the job's end if it ended.
     """
     # (a)
     parties = roster.of_role("aggregator") + roster.of_role("share_server")
@@ -51,11 +52,16 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
         offered = [e["seq"] > head["seq"] for e in log.find("round_offered", "context", context)]
         demand(offered == [True], log.file, f"it does not offer {entry} once, behind that head")
         # (d)
-        found = len(log.find("sum_opened", "context", context))
-        demand(found == opened, log.file, f"{entry} has {opened} openings, the log {found}")
+        sums = [e["body"].get("digest") for e in log.find("sum_opened", "context", context)]
+        counted = f"{entry} has {opened} openings, the log {len(sums)}"
+        demand(len(sums) == opened, log.file, counted)
+        demand(one.summed is None or sums == [one.summed.digest], log.file, f"{entry}: it opened another sum")
         for server in one.offer.servers:
-            found = len(chains[server].find("share_released", "context", context))
-            demand(opened <= found <= 1, chains[server].file, f"{entry}: it released {found} shares")
+            file, found = chains[server].file, chains[server].find("share_released", "context", context)
+            demand(opened <= len(found) <= 1, file, f"{entry}: it released {len(found)} shares")
+            released = [e["body"].get("survivors") for e in found]
+            whole = one.summed is None or released == [one.summed.digest]
+            demand(whole, file, f"{entry}: it released a share of another sum")
         # (e)
         published = [e["body"].get("model") for e in log.find("model_published", "context", context)]
         expected = [one.result["model_out"]] if one.result["model_out"] else []

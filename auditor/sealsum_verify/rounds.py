@@ -1,40 +1,25 @@
-"""Checks 7 to 9: each round ran on its job's terms, opened one sum at most, and led to the next model."""
+"""Checks 8 and 9: a round's messages agree, one sum at most was opened, and it led to the next model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
 
-from sealsum_verify.encoding import demand, digest_of, same
-from sealsum_verify.messages import Json, Message, Roster, open_envelope, peek, read_document
+from sealsum_verify import additive, he, pairwise, validity
+from sealsum_verify.encoding import demand
+from sealsum_verify.messages import Json, Message, Roster, open_envelope
+from sealsum_verify.offers import Job, Offer
+from sealsum_verify.round_messages import Said, Summed, read_messages
 
-_PART_ELEMENTS = (8 << 20) // 4
-
-
-@dataclass(frozen=True)
-class Job:
-    """The researcher's signed request."""
-
-    envelope: Json
-    terms: Json
-    digest: str
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A round's verified terms; ``document`` is the whole file, whose other messages are not believed yet."""
-
-    entry: str
-    document: Json
-    plan: Json
-    context: str
-    log_head: Json
-
-    @property
-    def servers(self) -> list[str]:
-        """The plan's share servers, in its order."""
-        return [slot["server"] for slot in self.plan["servers"]]
+Confirm = Callable[[Offer, Said, Summed, bool], None]
+PROTOCOLS: dict[str, tuple[Callable[[Offer, str, Message], None], Confirm]] = {
+    "additive": (additive.check_manifest, additive.confirm),
+    "validity": (validity.check_manifest, validity.confirm),
+    "pairwise": (pairwise.check_manifest, pairwise.confirm),
+    "bfv": (he.check_manifest, he.confirm),
+    "ckks": (he.check_manifest, he.confirm),
+}
+"""Protocol → whether a manifest is on the plan's terms, and what else vouches for a sum."""
 
 
 @dataclass(frozen=True)
@@ -43,95 +28,29 @@ class Round:
 
     offer: Offer
     manifests: Mapping[str, Message]
+    summed: Summed | None
     result: Json
-
-
-def read_offers(files: Mapping[str, bytes], roster: Roster, job: Job) -> list[Offer]:
-    """(7) Each round was offered on the job's terms:
-
-    (a) the aggregator signed the offer, under a context that is the digest of the plan itself; (b) the
-    offer carries this very job; (c) what the plan copies from charter and job equals them; (d) cohort and
-    servers are the roster's, with its keys; (e) round numbers name their files, and no session repeats.
-    """
-    names = [name for name in files if name.startswith("rounds/")]
-    offers = [_read_offer(files[name], name, roster, job) for name in names]
-    offers.sort(key=lambda offer: int(offer.plan["round"]))
-    sessions: set[str] = set()
-    for offer in offers:
-        # (e)
-        number, session = offer.plan["round"], offer.plan["session"]
-        demand(offer.entry == f"rounds/{number:04d}.json", offer.entry, f"it holds round {number}")
-        demand(1 <= number <= job.terms["rounds"], offer.entry, f"the job has {job.terms['rounds']} rounds")
-        demand(session not in sessions, offer.entry, "its session has been used before")
-        sessions.add(session)
-    return offers
-
-
-def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
-    document = read_document(raw, "round", entry)
-    envelope = document["offer"]
-    key = roster.key(envelope["sender"], "aggregator", entry)
-    # (a)
-    context = digest_of("sealsum/ctx/v1", peek(envelope, "offer", entry)["plan"])
-    offer = open_envelope(envelope, "offer", context, key, entry).body
-    plan, terms = offer["plan"], job.terms
-    # (b)
-    demand(same(offer["job"], job.envelope), entry, "the offer carries another job")
-    # (c)
-    copied = {
-        field: terms[field] for field in ("job", "rounds", "scheme", "training", "dp", "vector", "validity")
-    } | {
-        "protocol": "sealsum/1",
-        "federation": roster.charter["federation"],
-        "charter": roster.digest,
-        "roster_epoch": roster.charter["epoch"],
-        "policy": roster.charter["policy"],
-        "job_digest": job.digest,
-        "architecture": digest_of("sealsum/architecture/v1", terms["model"]),
-        "parameters": sum(prod(tensor["shape"]) for tensor in terms["model"]["layout"]),
-        "deadline_s": terms["round_deadline_s"],
-    }
-    for field, expected in copied.items():
-        demand(same(plan[field], expected), entry, f"plan.{field} is not what charter and job say")
-    least = max(2, terms["min_silos"])
-    demand(plan["min_survivors"] >= least, entry, f"plan.min_survivors: expected at least {least}")
-    # (d)
-    silos = [member["silo"] for member in plan["cohort"]]
-    demand(silos == sorted(set(silos)), entry, "plan.cohort: expected distinct silos, sorted")
-    for member in plan["cohort"]:
-        key = roster.key(member["silo"], "silo", entry)
-        demand(member["verify_key"] == key, entry, f"plan.cohort: {member['silo']} has another key")
-    servers = roster.of_role("share_server")
-    slots = [{"server": name, "verify_key": roster.members[name]["verify_key"]} for name in servers]
-    known = len(slots) > 1 and same(plan["servers"], slots)
-    demand(known, entry, "plan.servers are not the roster's, two or more")
-    return Offer(entry, document, plan, context, offer["log_head"])
 
 
 def read_round(offer: Offer, roster: Roster) -> Round:
     """(8) A round's messages agree, and one sum was opened or none:
 
-    (a) manifests and refusals are signed by silos of the cohort under the round's context, on the plan's
-    terms; (b) what share servers sent is signed, one of a kind each; (c) the aggregator signed the result,
-    which has a model only if a sum was opened; (d) then each server signed the same survivors: the silos
-    whose one manifest every server accepted, at least the minimum; (e) each opened its share of that sum.
+    (a) to (c) each is of the scheme, and signed by whom it should be: ``read_messages``; (d) manifests are
+    on the plan's terms; (e) the aggregator signed the result, which has a model only if a sum was opened;
+    (f) then every server that sums signed the same survivors, silos of the cohort, by the manifests shown
+    here, at least the minimum; (g) what else the scheme has parties sign says the same: ``confirm``.
     """
-    entry, document, plan = offer.entry, offer.document, offer.plan
-    # (a)
-    manifests = _from_silos(offer, "manifest", document["manifests"])
-    _from_silos(offer, "refusal", document["refusals"])
-    for silo, manifest in manifests.items():
-        asked = (plan["model"], plan["parameters"] + 1, _part_count(plan), sorted(offer.servers[1:]))
-        body = manifest.body
-        given = (body["model"], body["vector_length"], len(body["parts"]), sorted(body["seeds"]))
-        demand(given == asked, entry, f"manifest of {silo}: model, length, parts or seeds are not the plan's")
-    # (b)
-    accepted = _from_servers(offer, roster, "accepted", document["accepted"])
-    survivors = _from_servers(offer, roster, "survivors", document["survivors"])
-    openings = _from_servers(offer, roster, "opening", document["openings"])
-    # (c)
-    key = roster.key(document["result"]["sender"], "aggregator", entry)
-    result = open_envelope(document["result"], "result", offer.context, key, entry).body
+    entry, plan = offer.entry, offer.plan
+    # (a), (b), (c)
+    said = read_messages(offer, roster)
+    check_manifest, confirm = PROTOCOLS[offer.protocol]
+    # (d)
+    for silo, manifest in said.manifests.items():
+        check_manifest(offer, silo, manifest)
+    # (e)
+    envelope = offer.document["result"]
+    key = roster.key(envelope["sender"], "aggregator", entry)
+    result = open_envelope(envelope, "result", offer.context, key, entry).body
     opened = result["outcome"] == "opened"
     demand(result["model_in"] == plan["model"], entry, "result.model_in is not the plan's model")
     demand(result["openings"] in (0, 1), entry, "result.openings: a round opens one sum at most")
@@ -139,54 +58,36 @@ def read_round(offer: Offer, roster: Roster) -> Round:
     demand(result["openings"] == 1 or not opened, entry, "result: opened without an opening")
     demand((result["model_out"] is not None) == opened, entry, "result: a model comes with an opened sum")
     if result["openings"] == 0:
-        return Round(offer, manifests, result)
-    for kind, sent in (("accepted", accepted), ("survivors", survivors), ("opening", openings)):
-        demand(set(sent) == set(offer.servers), entry, f"{kind}: expected one from each share server")
-    # (d)
-    sets = [message.body["manifests"] for message in accepted.values()]
-    common = sorted(silo for silo in sets[0] if all(one.get(silo) == sets[0][silo] for one in sets))
-    digests = [sets[0][silo] for silo in common]
-    demand(len(common) >= plan["min_survivors"], entry, f"fewer than {plan['min_survivors']} survivors")
-    for silo, digest in zip(common, digests, strict=True):
-        known = silo in manifests and manifests[silo].digest == digest
-        demand(known, entry, f"survivor {silo}: the manifest that the servers accepted is missing")
-    summed = {"survivors": common, "manifests": digests}
-    for server, message in survivors.items():
-        agreed = same({field: message.body[field] for field in summed}, summed)
-        demand(agreed, entry, f"survivors of {server}: not the set that all servers accepted")
-    demand(not opened or result["survivors"] == common, entry, "result.survivors is not the set summed")
-    # (e)
-    share = (digest_of("sealsum/survivors/v1", summed), _part_count(plan))
-    for server, message in openings.items():
-        given_share = (message.body["survivors"], len(message.body["parts"]))
-        demand(given_share == share, entry, f"opening of {server}: it is of another sum")
-    return Round(offer, manifests, result)
+        return Round(offer, said.manifests, None, result)
+    # (f)
+    summed = _summed(offer, said)
+    demand(
+        not opened or result["survivors"] == list(summed.manifests),
+        entry,
+        "result.survivors is not the set summed",
+    )
+    # (g)
+    confirm(offer, said, summed, opened)
+    return Round(offer, said.manifests, summed, result)
 
 
-def _from_silos(offer: Offer, kind: str, envelopes: Mapping[str, Json]) -> dict[str, Message]:
-    invited = {member["silo"]: member["verify_key"] for member in offer.plan["cohort"]}
-    messages: dict[str, Message] = {}
-    for silo, envelope in envelopes.items():
-        demand(silo in invited, offer.entry, f"{kind} of {silo}: it was not invited")
-        messages[silo] = open_envelope(envelope, kind, offer.context, invited[silo], offer.entry)
-        own = envelope["sender"] == silo == messages[silo].body["silo"]
-        demand(own, offer.entry, f"{kind} of {silo}: it speaks for another silo")
-    return messages
-
-
-def _from_servers(offer: Offer, roster: Roster, kind: str, envelopes: Iterable[Json]) -> dict[str, Message]:
-    messages: dict[str, Message] = {}
-    for envelope in envelopes:
-        server = envelope["sender"]
-        demand(server not in messages, offer.entry, f"{kind} of {server}: there are two")
-        key = roster.key(server, "share_server", offer.entry)
-        messages[server] = open_envelope(envelope, kind, offer.context, key, offer.entry)
-        demand(messages[server].body["server"] == server, offer.entry, f"{kind} of {server}: it is another's")
-    return messages
-
-
-def _part_count(plan: Json) -> int:
-    return -(-(int(plan["parameters"]) + 1) // _PART_ELEMENTS)
+def _summed(offer: Offer, said: Said) -> Summed:
+    """The one set that every server which sums has signed."""
+    entry, least = offer.entry, offer.plan["min_survivors"]
+    signers = sorted(message.sender for message in said.survivors)
+    whole = signers == (sorted(offer.servers) or [offer.aggregator])
+    demand(whole, entry, "survivors: expected one set from each server that sums")
+    sets = [(message.body["survivors"], message.body["manifests"]) for message in said.survivors]
+    for message, one in zip(said.survivors, sets, strict=True):
+        demand(one == sets[0], entry, f"survivors of {message.sender}: not the set that the others signed")
+    silos, digests = sets[0]
+    form = silos == sorted(set(silos)) and len(digests) == len(silos)
+    demand(form, entry, "survivors: expected distinct silos, sorted, with a manifest each")
+    demand(len(silos) >= least, entry, f"fewer than {least} survivors")
+    for silo, digest in zip(silos, digests, strict=True):
+        known = silo in said.manifests and said.manifests[silo].digest == digest
+        demand(known, entry, f"survivor {silo}: the manifest that it was summed by is missing")
+    return Summed(dict(zip(silos, digests, strict=True)))
 
 
 def check_model_chain(rounds: Iterable[Round], job: Job) -> str:

@@ -29,7 +29,7 @@ SHAPES = {
     "member": "id:name role:text legal_entity:text operator:text verify_key:hex sealing_key:text url:text",
     "job": "job:name federation:name charter:hex purpose:text dataset:name data:data model:model "
     "initial_model:hex training:training dp:dp? rounds:int scheme:text "
-    "vector:object validity:validity? min_silos:int round_deadline_s:int",
+    "vector:vector validity:validity? min_silos:int round_deadline_s:int",
     "data": "features:[feature] label:object *",
     "feature": "column:text *",
     "model": "layout:[tensor] *",
@@ -40,7 +40,8 @@ SHAPES = {
     "plan": "protocol:text session:session federation:name charter:hex roster_epoch:int policy:hex job:name "
     "job_digest:hex round:int rounds:int scheme:text threshold:int? he:text? validity:validity? "
     "architecture:hex model:hex parameters:int cohort:[silo] servers:[server] "
-    "training:training dp:dp? vector:object min_survivors:int deadline_s:int",
+    "training:training dp:dp? vector:vector min_survivors:int deadline_s:int",
+    "vector": "coordinate_bound:real scale_bits:int ring_bits:int",
     "validity": "kind:text norm_bound:real",
     "silo": "silo:name verify_key:hex",
     "server": "server:name verify_key:hex",
@@ -49,11 +50,29 @@ SHAPES = {
     "accepted": "server:name manifests:{hex}",
     "survivors": "server:name survivors:[name] manifests:[hex]",
     "opening": "server:name survivors:hex parts:[hex]",
+    "pairwise_keys": "sealing_key:text mask_key:hex seed_commitment:hex",
+    "pairwise_masked": "silo:name key_set:hex model:hex dealers:[name] unusable:[name] parts:[hex] "
+    "ledger_head:head",
+    "pairwise_consistency": "key_set:hex dealers:[name] survivors:[name] inputs:[hex]",
+    "he_manifest": "silo:name model:hex parameters:name key:hex vector_length:int parts:[hex] "
+    "ledger_head:head",
+    "he_sum": "parameters:name key:hex vector_length:int survivors:[name] manifests:[hex] parts:[hex]",
+    "he_opened": "silo:name sum:hex parts:[hex]",
+    "validity_manifest": "silo:name terms:hex model:hex vector_length:int parts:[hex] seeds:{hex} "
+    "ledger_head:head",
+    **dict.fromkeys(
+        ("coin1_commitment", "coin2_commitment"), "server:name step:int frozen:hex commitment:hex"
+    ),
+    **dict.fromkeys(("coin1_reveal", "coin2_reveal"), "server:name step:int frozen:hex value:hex"),
+    "validity_proof": "silo:name shares:hex coin:hex witness:hex",
+    "validity_verdict": "server:name coin:hex verdicts:[silo_verdict]",
+    "silo_verdict": "silo:name check:hex failed:text?",
     "result": "outcome:text reason:text survivors:[name] model_in:hex model_out:hex? openings:int "
     "job_state:text",
     "refusal": "silo:name rule:text sentence:text expected:text got:text remedy:text",
     "round": "offer:envelope manifests:{envelope} refusals:{envelope} accepted:[envelope] "
-    "survivors:[envelope] openings:[envelope] result:envelope",
+    "survivors:[envelope] openings:[envelope] keys:{envelope} consistency:{envelope} sum:[envelope] "
+    "opened:{envelope} coins:[envelope] proofs:{envelope} verdicts:[envelope] result:envelope",
     "ledger_open": "dataset:name unit:text epsilon:caps delta_max:real *",
     "caps": "round:real job:real lifetime:real",
     "reserve": "job:name job_digest:hex context:hex round:int event:event delta:real log_head:head",

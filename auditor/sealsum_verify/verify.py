@@ -12,8 +12,9 @@ from sealsum_verify.claim import ENTRY as CLAIM
 from sealsum_verify.claim import Bracket, check_claim
 from sealsum_verify.encoding import Fault, check_signature, demand, digest_of, parse, same, sha256
 from sealsum_verify.messages import Json, Roster, open_envelope, peek, read_document
+from sealsum_verify.offers import Job, read_offers
 from sealsum_verify.records import check_ledgers, check_logs
-from sealsum_verify.rounds import Job, check_model_chain, read_offers, read_round
+from sealsum_verify.rounds import check_model_chain, read_round
 from sealsum_verify.shapes import check_shape
 
 P = ParamSpec("P")

@@ -240,10 +240,7 @@ def test_survivors_that_one_server_never_accepted_are_caught() -> None:
 
 def test_servers_that_accepted_another_manifest_than_the_silo_signed_are_caught() -> None:
     records = honest_records()
-    for index in (0, 1):
-        old = AcceptedSet.model_validate_json(records.rounds[0]["accepted"][index].body)
-        other = dict(old.manifests) | {"silo-4": Digest("ef" * 32)}
-        signed_anew(records, "accepted", index, "accepted", AcceptedSet, manifests=other)
+    servers_honour(records, "silo-4", Digest("ef" * 32))
     caught(records, 8, "survivor silo-4")
 
 
@@ -257,6 +254,18 @@ def test_a_share_released_twice_shows_in_the_servers_log() -> None:
     records = honest_records()
     records.logs["server-1"].add("share_released", context=records.rounds[0]["offer"].context)
     caught(records, 10, "log/server-1.jsonl")
+
+
+def test_a_share_of_another_sum_in_the_servers_log_is_caught() -> None:
+    """One set in the evidence, another in its own log: the server signed two."""
+    records = started(1)
+    records.add_round(1, job_state="finished")
+    log = records.logs["server-1"]
+    records.logs["server-1"] = Chain(log.origin, log.key)
+    for entry in log.entries:
+        other = {"survivors": "ef" * 32} if entry.kind == "share_released" else {}
+        records.logs["server-1"].add(entry.kind, **entry.body | other)
+    caught(records, 10, "it released a share of another sum")
 
 
 def test_a_share_that_its_server_does_not_own_up_to_is_caught() -> None:
@@ -300,17 +309,27 @@ def manifest_without_charge(records: Records, head: Head) -> None:
 
 def honour_new_manifest(records: Records) -> None:
     """The servers accept what silo-2 signed, so that only its ledger can tell."""
+    servers_honour(records, "silo-2", records.rounds[0]["manifests"]["silo-2"].body_digest)
+
+
+def servers_honour(records: Records, silo: str, digest: Digest) -> None:
+    """All servers sign and log round 1 as if ``silo`` had sent the manifest of that digest."""
     round_ = records.rounds[0]
-    digest = round_["manifests"]["silo-2"].body_digest
+    old = survivors_digest(SurvivorSet.model_validate_json(round_["survivors"][0].body))
     for index in (0, 1):
         accepted = AcceptedSet.model_validate_json(round_["accepted"][index].body)
-        manifests = dict(accepted.manifests) | {"silo-2": digest}
+        manifests = dict(accepted.manifests) | {silo: digest}
         signed_anew(records, "accepted", index, "accepted", AcceptedSet, manifests=manifests)
         survivors = SurvivorSet.model_validate_json(round_["survivors"][index].body)
         digests = tuple(manifests[silo] for silo in survivors.survivors)
         signed_anew(records, "survivors", index, "survivors", SurvivorSet, manifests=digests)
         summed = survivors_digest(survivors.model_copy(update={"manifests": digests}))
         signed_anew(records, "openings", index, "opening", OpeningShare, survivors=summed)
+    for party, log in records.logs.items():
+        records.logs[party] = Chain(log.origin, log.key)
+        for entry in log.entries:
+            body = {name: summed if value == old else value for name, value in entry.body.items()}
+            records.logs[party].add(entry.kind, **body)
 
 
 def test_a_silo_that_reserved_nothing_is_caught() -> None:

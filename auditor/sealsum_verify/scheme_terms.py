@@ -1,0 +1,83 @@
+"""What the plan of each scheme must name: servers, threshold and parameters, all computed anew."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import NamedTuple
+
+from sealsum_verify.encoding import demand, same
+from sealsum_verify.messages import Json, Roster
+from sealsum_verify.threat_model import hostile
+
+RING_PART = (8 << 20) // 4
+"""Elements of a part of 8 MiB: 4 bytes each in the ring, 8 in the field of validity proofs."""
+FIELD_PART = (8 << 20) // 8
+_CIPHERTEXTS_PER_PART = 64
+
+
+class Row(NamedTuple):
+    """Allow-listed parameters of homomorphic encryption, at 128 bits of security."""
+
+    scheme: str
+    elements: int
+    """In one ciphertext: its degree, less the slot that counts contributors."""
+    largest: int | None
+    """The largest sum of an element that it holds, (t − 1)/2; none where the scheme has one row only."""
+
+
+ROWS = {
+    "bfv-2048-40": Row("bfv", 2047, (16760833 - 1) // 2),
+    "bfv-2048-54": Row("bfv", 2047, (4294955009 - 1) // 2),
+    "ckks-4096-36": Row("ckks", 4095, None),
+}
+SCHEMES = ("additive", "pairwise", "bfv", "ckks")
+
+
+def check_scheme(plan: Json, roster: Roster, entry: str) -> None:
+    """(7 f) The plan has what its scheme needs, and nothing of another's:
+
+    additive: all share servers of the roster, two or more. pairwise: a threshold that withstands whom the
+    charter's threat model assumes hostile. bfv, ckks: the row that follows from vector and roster.
+    """
+    scheme = plan["scheme"]
+    demand(scheme in SCHEMES, entry, f"plan.scheme: expected one of {', '.join(SCHEMES)}")
+    names = roster.of_role("share_server") if scheme == "additive" else []
+    slots = [{"server": name, "verify_key": roster.members[name]["verify_key"]} for name in names]
+    known = len(names) != 1 and bool(names) == (scheme == "additive") and same(plan["servers"], slots)
+    demand(known, entry, "plan.servers are not the roster's, two or more with additive and else none")
+    demand(plan["validity"] is None or scheme == "additive", entry, "plan.validity: additive alone has it")
+    if scheme == "pairwise":
+        least, silos = _least_threshold(plan, roster), len(plan["cohort"])
+        fits = plan["threshold"] is not None and least <= plan["threshold"] <= silos
+        demand(fits, entry, f"plan.threshold: the threat model demands at least {least} of {silos}")
+    else:
+        demand(plan["threshold"] is None, entry, "plan.threshold: pairwise alone has it")
+    row = _row(plan, len(roster.of_role("silo")), entry)
+    demand(plan["he"] == row, entry, f"plan.he: expected {row}, the row that follows from vector and roster")
+
+
+def _least_threshold(plan: Json, roster: Roster) -> int:
+    """t > c; against a malicious server 2t > n + c (Bonawitz et al. 2017, sections 6.1 and 6.2); never 1."""
+    malicious, colluding = hostile(roster.charter["policy_text"])
+    honest_majority = (len(plan["cohort"]) + colluding) // 2 + 1
+    return max(2, honest_majority if malicious else colluding + 1)
+
+
+def _row(plan: Json, silos: int, entry: str) -> str | None:
+    """The shortest row of the scheme that holds the largest sum of all silos of the roster."""
+    terms, rows = plan["vector"], {name: row for name, row in ROWS.items() if row.scheme == plan["scheme"]}
+    demand(1 <= terms["scale_bits"] <= 30, entry, "plan.vector.scale_bits: expected 1 to 30")
+    worst = silos * (floor(max(float(terms["coordinate_bound"]), 1.0) * 2.0 ** terms["scale_bits"]) + 1)
+    fitting = [name for name, row in rows.items() if row.largest is None or worst <= row.largest]
+    demand(bool(fitting) or not rows, entry, "plan.vector: no row of the scheme holds its largest sum")
+    return fitting[0] if rows else None
+
+
+def part_count(plan: Json, elements: int = RING_PART) -> int:
+    """Parts of a vector of the plan's parameters and one weight."""
+    return -(-(int(plan["parameters"]) + 1) // elements)
+
+
+def ciphertext_parts(plan: Json) -> int:
+    """Parts of such a vector in ciphertexts of the plan's row."""
+    return part_count(plan, _CIPHERTEXTS_PER_PART * ROWS[plan["he"]].elements)
