@@ -6,7 +6,7 @@
 
 Whoever reloads it after a crash gives the same answers, and refuses to sign a second, different message in
 a step that it has signed. The secret share leaves the state with the partial decryption, and with it the
-ability to make another one. Knows no disk.
+ability to make another one; a silo whose round ends without it deletes the state. Knows no disk.
 """
 
 from __future__ import annotations
