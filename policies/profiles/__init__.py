@@ -9,6 +9,9 @@ from privacy.errors import ConfigurationError
 PROFILES: dict[str, str] = {
     "cross-hospital-strict": "hostile aggregator, colluding silos, rare diseases, patient-level unit",
     "demo-hospitals": "cross-hospital-strict scaled to the four hospitals of the demonstration",
+    "demo-pairwise": "demo-hospitals without share servers: masks between hospitals, one server",
+    "demo-bfv": "demo-hospitals with one curious server that adds ciphertexts; no hospital colludes",
+    "demo-ckks": "the same with shorter ciphertexts; models stay with the hospitals",
     "single-operator-research": "one institution with several sites, honest but curious operator",
 }
 """Name → whom it is for."""

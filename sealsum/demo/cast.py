@@ -1,4 +1,4 @@
-"""Who plays in the demo: four hospitals, an aggregator, two share servers of two operators, a researcher."""
+"""Who plays in the demo: hospitals, an aggregator, a researcher; share servers where the scheme has any."""
 
 from __future__ import annotations
 
@@ -48,3 +48,21 @@ CAST: tuple[Part, ...] = (
     ),
     Part(RESEARCHER, "researcher", "University (demo)", "University (demo)"),
 )
+"""Everybody who plays with ``additive``."""
+
+
+def cast_of(scheme: str) -> tuple[Part, ...]:
+    """Who plays with a scheme: without share servers the aggregator is the one server."""
+    return CAST if scheme == "additive" else tuple(part for part in CAST if part.role != "share_server")
+
+
+def share_servers_of(scheme: str) -> tuple[str, ...]:
+    """The share servers of a scheme."""
+    return tuple(part.name for part in cast_of(scheme) if part.role == "share_server")
+
+
+def counted_parties(scheme: str) -> str:
+    """Who plays, counted, for people."""
+    shared = len(share_servers_of(scheme))
+    servers = f", {shared} share servers" if shared else " (the one server)"
+    return f"{len(HOSPITALS)} hospitals, 1 aggregator{servers}, 1 researcher"

@@ -14,12 +14,12 @@ from privacy.dp.accountant import ACCOUNTANT_VERSION
 from privacy.plan import JobSpec
 from privacy.roster import Charter
 from sealsum.demo.baselines_terms import BaselineAnswer
+from sealsum.demo.cast import counted_parties
 from sealsum.demo.job import DemoTerms
 from sealsum.demo.patients import HOSPITALS
 from sealsum.demo.results import Caps, DemoResult, Mechanism, RoundRow, Scores, SiloResult
 from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
 from sealsum.demo.standing import Standing
-from sealsum.demo.uploads import bytes_per_silo_round
 from sealsum.job_view import JobView
 
 NOTHING_SPENT = {"epsilon": "0", "epsilon_rdp": "0"}
@@ -89,6 +89,7 @@ def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
         policy_digest=trained.policy.digest,
         officer_key=trained.officer_key,
         scheme=spec.scheme,
+        parties=counted_parties(spec.scheme),
         rounds=spec.rounds,
         parameters=terms.model.parameters,
         model=terms.model.adapter,
@@ -111,7 +112,9 @@ def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
             pooled=baselines.pooled_on_all,
         ),
         pooled_weight_decay=baselines.weight_decay,
-        bytes_up_per_silo_round=bytes_per_silo_round(trained.evidence["rounds"]),
+        bytes_up_per_silo_round=max(
+            (sent for silo in trained.standing.silos for sent in silo.sent_bytes), default=0
+        ),
         openings=trained.view.openings,
         history=tuple(
             RoundRow(row.round, row.outcome, row.reason, row.survivors, row.duration_ms or 0.0)

@@ -7,36 +7,43 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.console import Console
 
 from privacy.errors import ConfigurationError
+from privacy.plan import SchemeName
 from privacy.secagg.catalogue import SCHEMES
-from sealsum.demo.options import DEFAULT_OUT, DEFAULT_POLICY, DEFAULT_ROUNDS, DemoOptions
+from sealsum.demo.options import DEFAULT_OUT, DEFAULT_ROUNDS, POLICIES, DemoOptions
 
 TERMINATED = 128 + signal.SIGTERM
 NOT_VERIFIED = 5
 
 
-class SchemeName(click.ParamType[str]):
-    """A secure-aggregation scheme of this release."""
+class CarriedScheme(click.ParamType[SchemeName]):
+    """A secure-aggregation scheme that this release carries."""
 
     name = "scheme"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in SCHEMES:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> SchemeName:
+        name = next((name for name in POLICIES if name == value and name in SCHEMES), None)
+        if name is None:
             self.fail(f"expected one of: {', '.join(sorted(SCHEMES))}; got {value!r}", param, ctx)
-        return str(value)
+        return name
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "[" + "|".join(sorted(SCHEMES)) + "]"
 
 
 @click.command()
 @click.option(
-    "--policy", default=DEFAULT_POLICY, show_default=True, metavar="NAME|FILE", help="Threat model."
+    "--policy",
+    metavar="NAME|FILE",
+    help=f"Threat model.  [default: {POLICIES['additive']}, or demo-SCHEME]",
 )
 @click.option(
-    "--scheme", type=SchemeName(), default="additive", show_default=True, help="How updates are summed."
+    "--scheme", type=CarriedScheme(), default="additive", show_default=True, help="How updates are summed."
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=DEFAULT_ROUNDS, show_default=True)
 @click.option(
@@ -67,8 +74,8 @@ class SchemeName(click.ParamType[str]):
 )
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json to stdout, and nothing else there.")
 def demo(
-    policy: str,
-    scheme: Literal["additive"],
+    policy: str | None,
+    scheme: SchemeName,
     rounds: int,
     epsilon: float | None,
     out: Path,
@@ -82,7 +89,9 @@ def demo(
     from sealsum.demo.run import run_demo
     from sealsum.demo.summary import table_of
 
-    options = DemoOptions(policy, scheme, rounds, epsilon, out, seed, _existing(server_python))
+    options = DemoOptions(
+        policy or POLICIES[scheme], scheme, rounds, epsilon, out, seed, _existing(server_python)
+    )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     finished = run_demo(options, Console(stderr=True), began)

@@ -18,7 +18,7 @@ from policies.loader import LoadedPolicy
 from privacy.canonical import canonical_bytes
 from privacy.keystore import write_secret
 from privacy.roster import Charter
-from sealsum.demo.cast import CAST, FEDERATION
+from sealsum.demo.cast import FEDERATION, Part
 from sealsum.demo.folder import DemoFolder
 from sealsum.demo.parties import Programs
 from sealsum.demo.supervise import Child, Supervisor
@@ -41,6 +41,7 @@ def found_and_enrol(
     supervisor: Supervisor,
     folder: DemoFolder,
     policy: LoadedPolicy,
+    cast: Sequence[Part],
     registrar_port: int,
     urls: Mapping[str, str],
     programs: Programs,
@@ -52,7 +53,7 @@ def found_and_enrol(
     """
     authority = found_authority(folder.party("officer"), FEDERATION, policy, datetime.now(UTC))
     registrar_url = f"https://127.0.0.1:{registrar_port}"
-    tokens = _invite_all(authority, folder, registrar_url, urls)
+    tokens = _invite_all(authority, folder, cast, registrar_url, urls)
     listen = ["--listen", f"127.0.0.1:{registrar_port}"]
     registrar = supervisor.start(
         "registrar", programs.server("federation", "serve", str(folder.party("officer")), *listen)
@@ -72,7 +73,7 @@ def found_and_enrol(
                     str(folder.state(part.name)),
                 ),
             )
-            for part in CAST
+            for part in cast
         ],
     )
     charter = seal_charter(authority, drop_pending=False)
@@ -81,11 +82,15 @@ def found_and_enrol(
 
 
 def _invite_all(
-    authority: Authority, folder: DemoFolder, registrar_url: str, urls: Mapping[str, str]
+    authority: Authority,
+    folder: DemoFolder,
+    cast: Sequence[Part],
+    registrar_url: str,
+    urls: Mapping[str, str],
 ) -> dict[str, Path]:
     """One token file a party, handed over through the harness folder as an officer would by courier."""
     tokens: dict[str, Path] = {}
-    for part in CAST:
+    for part in cast:
         guest = Guest(part.name, part.role, part.legal_entity, part.operator, urls.get(part.name, ""))
         invitation = invite(authority, guest, registrar_url, datetime.now(UTC), INVITATION_LIFE, False)
         tokens[part.name] = folder.harness / f"token-{part.name}.json"

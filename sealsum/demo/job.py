@@ -7,7 +7,6 @@ Ranges, sizes and the learning-rate rule were chosen beforehand on these public 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
 from privacy.ids import Digest, JobId
-from privacy.plan import DpTerms, JobSpec, ModelTerms, TrainingTerms, VectorTerms
+from privacy.plan import DpTerms, JobSpec, ModelTerms, SchemeName, TrainingTerms, VectorTerms
 from privacy.schema import CategoricalFeature, DataSchema, Label, NumericFeature
 from privacy.update import flatten, model_bytes, model_digest
 from sealsum.demo.calibration import least_noise
@@ -36,8 +35,17 @@ HIDDEN = (29,)
 INITIAL_SPREAD = 0.5
 MIN_SILOS = 3
 COORDINATE_BOUND = 16.0
-"""Room for a job of one round, whose steps are long; four silos at this scale fill half the ring."""
-SCALE_BITS = 24
+"""Room for a job of one round, whose steps are long."""
+SCALE_BITS: dict[SchemeName, int] = {
+    "additive": 24,
+    "pairwise": 24,
+    "bfv": 16,
+    "ckks": 14,
+    "threshold_bfv": 16,
+    "threshold_ckks": 14,
+}
+"""Fixed-point scale: four silos fill half the ring, or what the shortest ciphertexts carry; the coarsest,
+2⁻¹⁴, is about a thousandth of the noise."""
 _REFERENCE_STEPS = 40
 _LARGEST_LEARNING_RATE = 8.0
 
@@ -96,13 +104,15 @@ class DemoTerms:
     """What the whole job costs each hospital, at ``dp.delta``."""
     initial: NDArray[np.float32]
     """float32[d]"""
+    scheme: SchemeName
+    vector: VectorTerms
 
     @property
     def initial_bytes(self) -> bytes:
         """The first model as it is uploaded."""
         return model_bytes(self.initial)
 
-    def job(self, federation: str, charter: Digest, scheme: Literal["additive"] = "additive") -> JobSpec:
+    def job(self, federation: str, charter: Digest) -> JobSpec:
         """The job that the researcher signs."""
         return JobSpec(
             job=JOB,
@@ -116,13 +126,19 @@ class DemoTerms:
             training=self.training,
             dp=self.dp,
             rounds=self.rounds,
-            scheme=scheme,
-            vector=VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=SCALE_BITS),
+            scheme=self.scheme,
+            vector=self.vector,
             min_silos=MIN_SILOS,
         )
 
 
-def demo_terms(rounds: int, target: float, seed: int, round_cap: float | None = None) -> DemoTerms:
+def demo_terms(
+    rounds: int,
+    target: float,
+    seed: int,
+    round_cap: float | None = None,
+    scheme: SchemeName = "additive",
+) -> DemoTerms:
     """Derive the job's terms from the demo's options.
 
     Args:
@@ -156,6 +172,8 @@ def demo_terms(rounds: int, target: float, seed: int, round_cap: float | None = 
         rounds=rounds,
         epsilon=cost,
         initial=first_model(model, seed),
+        scheme=scheme,
+        vector=VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=SCALE_BITS[scheme]),
     )
 
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-DEFAULT_POLICY = "demo-hospitals"
+from privacy.plan import SchemeName
+
+POLICIES: dict[SchemeName, str] = {
+    "additive": "demo-hospitals",
+    "pairwise": "demo-pairwise",
+    "bfv": "demo-bfv",
+    "ckks": "demo-ckks",
+    "threshold_bfv": "demo-threshold-bfv",
+    "threshold_ckks": "demo-threshold-ckks",
+}
+"""Scheme → the threat model that the demo takes for it: the strictest that it can keep."""
 DEFAULT_OUT = Path("sealsum-demo")
 DEFAULT_ROUNDS = 20
 DEFAULT_EPSILON = 3.0
@@ -17,7 +26,7 @@ class DemoOptions:
     """One run's options, as given on the command line."""
 
     policy: str
-    scheme: Literal["additive"]
+    scheme: SchemeName
     rounds: int
     epsilon: float | None
     """``None``: as much as the policy allows, at most ``DEFAULT_EPSILON``."""

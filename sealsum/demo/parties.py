@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from sealsum.demo.cast import AGGREGATOR, SHARE_SERVERS
+from sealsum.demo.cast import AGGREGATOR
 from sealsum.demo.folder import DemoFolder
 from sealsum.demo.job import DATASET, PURPOSE
 from sealsum.demo.patients import HOSPITALS
@@ -63,18 +63,19 @@ def start_servers(
     charter_file: Path,
     programs: Programs,
 ) -> None:
-    """Configure and start the aggregator and both share servers, and wait until each listens.
+    """Configure and start the aggregator and the share servers, if any, and wait until each listens.
 
     Raises:
         ChildFailed: one does not.
     """
     children: list[Child] = []
-    for name, command in ((AGGREGATOR, "aggregator"), *((name, "share-server") for name in SHARE_SERVERS)):
+    for name, port in ports.items():
+        command = "aggregator" if name == AGGREGATOR else "share-server"
         config = _write_config(
             folder.party(name) / "server.yaml",
             {
                 "state_dir": "state",
-                "listen": f"127.0.0.1:{ports[name]}",
+                "listen": f"127.0.0.1:{port}",
                 "charter": str(charter_file),
             },
         )

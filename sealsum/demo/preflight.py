@@ -11,7 +11,7 @@ from policies.loader import LoadedPolicy
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
 from privacy.roster import SEALED_TO, Charter, Member
-from sealsum.demo.cast import CAST, FEDERATION
+from sealsum.demo.cast import FEDERATION, cast_of
 from sealsum.demo.job import DemoTerms
 from sealsum.job_judgement import job_findings
 
@@ -22,14 +22,14 @@ def refuse_if_policy_does(policy: LoadedPolicy, terms: DemoTerms) -> None:
     Raises:
         PolicyRefusal: with every finding; nothing has been started.
     """
-    charter = _trial_charter(policy)
+    charter = _trial_charter(policy, terms.scheme)
     findings = list(roster_findings(policy.model, charter.members))
     findings += job_findings(policy, terms.job(FEDERATION, charter.digest), charter)
     if findings and policy.model.spec.mode == "enforce":
         raise PolicyRefusal(f"policy {policy.model.metadata.name}, judged before anything ran", findings)
 
 
-def _trial_charter(policy: LoadedPolicy) -> Charter:
+def _trial_charter(policy: LoadedPolicy, scheme: str) -> Charter:
     """The demo's roster with keys that are thrown away: rules look at roles and institutions."""
     members = [
         Member(
@@ -41,7 +41,7 @@ def _trial_charter(policy: LoadedPolicy) -> Charter:
             sealing_key="00" if part.role in SEALED_TO else "",
             url="https://127.0.0.1" if part.serves else "",
         )
-        for part in CAST
+        for part in cast_of(scheme)
     ]
     return Charter(
         federation=FEDERATION,

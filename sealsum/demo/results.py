@@ -108,6 +108,8 @@ class DemoResult:
     policy_digest: str
     officer_key: str
     scheme: str
+    parties: str
+    """Who took part, counted, for people."""
     rounds: int
     parameters: int
     model: str
@@ -120,6 +122,7 @@ class DemoResult:
     """On all held-out patients; ``local_only`` is the mean of the hospitals' local-only models there."""
     pooled_weight_decay: float
     bytes_up_per_silo_round: int
+    """Most that a hospital's agent sent in a round: request bodies, repetitions included, no headers."""
     openings: int
     history: tuple[RoundRow, ...]
     refusals: tuple[RefusalRow, ...]

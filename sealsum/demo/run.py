@@ -18,7 +18,7 @@ from rich.console import Console
 from policies.loader import LoadedPolicy
 from privacy.keystore import read_file
 from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
-from sealsum.demo.cast import AGGREGATOR, FEDERATION, RESEARCHER, SHARE_SERVERS
+from sealsum.demo.cast import AGGREGATOR, FEDERATION, RESEARCHER, cast_of, counted_parties, share_servers_of
 from sealsum.demo.closing import Trained, collect
 from sealsum.demo.enrolling import found_and_enrol
 from sealsum.demo.final_model import fetch_final_model
@@ -86,9 +86,10 @@ def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
 def _terms(options: DemoOptions, policy: LoadedPolicy) -> DemoTerms:
     """An ε that was asked for is taken as it is, and refused if too large; the default keeps every cap."""
     if options.epsilon is not None:
-        return demo_terms(options.rounds, options.epsilon, options.seed)
+        return demo_terms(options.rounds, options.epsilon, options.seed, scheme=options.scheme)
     caps = policy.model.spec.limits.epsilon
-    return demo_terms(options.rounds, min(DEFAULT_EPSILON, caps.job), options.seed, round_cap=caps.round)
+    most = min(DEFAULT_EPSILON, caps.job)
+    return demo_terms(options.rounds, most, options.seed, round_cap=caps.round, scheme=options.scheme)
 
 
 def _train(
@@ -104,12 +105,13 @@ def _train(
     files = hand_out_patients(folder, splits)
     baselines = _start_baselines(supervisor, folder, terms, options.seed, files)
 
-    screen.phase("Enrolling eight parties over HTTPS")
-    registrar_port, *server_ports = free_ports(2 + len(SHARE_SERVERS))
-    ports = dict(zip((AGGREGATOR, *SHARE_SERVERS), server_ports, strict=True))
+    cast, share_servers = cast_of(options.scheme), share_servers_of(options.scheme)
+    screen.phase(f"Enrolling {len(cast)} parties over HTTPS")
+    registrar_port, *server_ports = free_ports(2 + len(share_servers))
+    ports = dict(zip((AGGREGATOR, *share_servers), server_ports, strict=True))
     urls = {name: f"https://127.0.0.1:{port}" for name, port in ports.items()}
-    founded = found_and_enrol(supervisor, folder, policy, registrar_port, urls, programs)
-    screen.line("enrolled 4 hospitals, 1 aggregator, 2 share servers, 1 researcher; charter sealed")
+    founded = found_and_enrol(supervisor, folder, policy, cast, registrar_port, urls, programs)
+    screen.line(f"enrolled {counted_parties(options.scheme)}; charter sealed")
 
     screen.phase("Starting the servers and the hospitals' agents")
     start_servers(supervisor, folder, ports, founded.charter_file, programs)
@@ -119,14 +121,14 @@ def _train(
     answer = _finish_baselines(supervisor, baselines, folder)
 
     with Federation.connect(folder.state(RESEARCHER), aggregator_url=urls[AGGREGATOR]) as federation:
-        spec = terms.job(FEDERATION, founded.charter.digest, options.scheme)
+        spec = terms.job(FEDERATION, founded.charter.digest)
         job = federation.submit(spec, terms.initial)
-        screen.phase("Training across four hospitals; only sums are opened")
+        screen.phase(f"Training across four hospitals; only sums are opened (scheme {options.scheme})")
         view, standing = follow(job, {agent.name: agent.log for agent in agents}, supervisor, screen)
         screen.line(f"{view.openings} sums opened, {len(view.refusals)} refusals")
         model = fetch_final_model(job, policy, folder, urls[AGGREGATOR])
         evidence = job.evidence()
-        server_logs = {name: federation.server_log(name) for name in SHARE_SERVERS}
+        server_logs = {name: federation.server_log(name) for name in share_servers}
     supervisor.stop(agents)
     return Trained(
         charter=founded.charter,
@@ -198,8 +200,9 @@ def _closing_lines(folder: DemoFolder, summary: Summary) -> tuple[str, ...]:
     overhead, beyond = timings.agent_overhead_ms, timings.round_beyond_slowest_agent_ms
     verdict = "verified" if summary.verified else "NOT VERIFIED"
     return (
-        f"evidence: {verdict}; {summary.openings} sums opened, {summary.refusals} refusals, "
-        f"{summary.bytes_up_per_silo_round:,} bytes up per hospital and round",
+        f"evidence: {verdict}; {summary.openings} sums opened, {summary.refusals} refusals",
+        f"scheme: {summary.scheme}, by {summary.parties}; {summary.bytes_up_per_silo_round:,} bytes up per "
+        "hospital and round at most",
         f"an agent's own work beyond training: {overhead.median:.0f} ms a round (most {overhead.max:.0f}); "
         f"servers, network and waiting: {beyond.median:.0f} ms (most {beyond.max:.0f})",
         "",

@@ -17,6 +17,7 @@ class SiloStanding:
     epsilon_after_round: tuple[float, ...] = ()
     train_ms: tuple[float, ...] = ()
     overhead_ms: tuple[float, ...] = ()
+    sent_bytes: tuple[int, ...] = ()
     refusals: int = 0
 
     @property
@@ -34,7 +35,11 @@ class SiloStanding:
             case "trained":
                 return replace(self, train_ms=(*self.train_ms, float(event["train_ms"])))
             case "round_result":
-                return replace(self, overhead_ms=(*self.overhead_ms, float(event["overhead_ms"])))
+                return replace(
+                    self,
+                    overhead_ms=(*self.overhead_ms, float(event["overhead_ms"])),
+                    sent_bytes=(*self.sent_bytes, int(event["sent_bytes"])),
+                )
             case "refused":
                 return replace(self, refusals=self.refusals + 1)
         return self

@@ -84,6 +84,7 @@ class Summary(Frozen):
     version: str
     policy: PolicySummary
     scheme: str
+    parties: str
     rounds: int
     params: int
     model: str
@@ -108,6 +109,7 @@ def summarise(result: DemoResult, verdict: Verdict, evidence: str, duration_s: f
         version=__version__,
         policy=PolicySummary(name=result.policy_name, digest=result.policy_digest),
         scheme=result.scheme,
+        parties=result.parties,
         rounds=result.rounds,
         params=result.parameters,
         model=result.model,

@@ -14,7 +14,9 @@ from sealsum.demo.results import (
 )
 
 
-def example_result(rounds: int = 20, refusals: tuple[RefusalRow, ...] = ()) -> DemoResult:
+def example_result(
+    rounds: int = 20, refusals: tuple[RefusalRow, ...] = (), scheme: str = "additive"
+) -> DemoResult:
     """Four hospitals with plausible figures."""
     scores = [
         Scores(0.906, 0.889, 0.901),
@@ -46,7 +48,8 @@ def example_result(rounds: int = 20, refusals: tuple[RefusalRow, ...] = ()) -> D
         policy_name="demo-hospitals",
         policy_digest="ab" * 32,
         officer_key="cd" * 32,
-        scheme="additive",
+        scheme=scheme,
+        parties="4 hospitals",
         rounds=rounds,
         parameters=1051,
         model="mlp",

@@ -9,20 +9,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from privacy.canonical import canonical_bytes
-from privacy.secagg.additive import RING_BYTES
 from sealsum.demo.following import Following, refusal_rows
 from sealsum.demo.screen import Screen
 from sealsum.demo.standing import SiloStanding, Standing, after_events
-from sealsum.demo.uploads import bytes_per_silo_round, upload_bytes
 from sealsum.job_view import JobView
-from tests.federation import Federation
 
 EVENTS = [
     {"event": "round_started", "round": 1},
     {"event": "reserved", "round": 1, "epsilon_job": 0.5},
     {"event": "trained", "round": 1, "train_ms": 12.5},
-    {"event": "round_result", "round": 1, "overhead_ms": 40.0},
+    {"event": "round_result", "round": 1, "overhead_ms": 40.0, "sent_bytes": 512},
     {"event": "reserved", "round": 2, "epsilon_job": 0.75},
     {"event": "refused", "rule": "budget.job"},
 ]
@@ -47,7 +43,7 @@ VIEW = JobView.model_validate(
 
 def test_a_standing_adds_up_what_the_agent_logged() -> None:
     silo = after_events(SiloStanding("hungary"), EVENTS)
-    assert silo == SiloStanding("hungary", (0.5, 0.75), (12.5,), (40.0,), refusals=1)
+    assert silo == SiloStanding("hungary", (0.5, 0.75), (12.5,), (40.0,), (512,), refusals=1)
     assert silo.epsilon == 0.75
 
 
@@ -74,23 +70,3 @@ def test_the_screen_names_each_hospital_with_what_it_spent(terminal: bool) -> No
     assert "0.50" in text
     if not terminal:
         assert text.count("round 1 of 2") == 1
-
-
-def test_an_upload_is_one_vector_and_a_manifest_for_each_server() -> None:
-    federation = Federation()
-    job = federation.job_spec(parameters=1016)
-    plan = federation.plan(job)
-    update = federation.share(plan, "silo-1")
-    manifest = update.envelope
-    sealed = next(iter(update.sealed_seeds.values()))
-    encoded = -(-len(sealed) // 3) * 4
-    bodies = [
-        len(canonical_bytes({"manifest": manifest.model_dump(mode="json"), "sealed_seed": None})),
-        len(canonical_bytes({"manifest": manifest.model_dump(mode="json"), "sealed_seed": "x" * encoded})),
-        len(canonical_bytes(manifest)),
-    ]
-    expected = 1017 * RING_BYTES + sum(bodies)
-    assert sum(len(part) for part in update.parts) == 1017 * RING_BYTES
-    assert upload_bytes(manifest) == expected
-    evidence = [{"manifests": {"silo-1": manifest.model_dump(mode="json")}}, {"manifests": {}}]
-    assert bytes_per_silo_round(evidence) == expected
