@@ -1,4 +1,4 @@
-"""An aggregator and agents' halves of ``bfv`` or ``ckks`` in one process: production code at both ends of a call."""
+"""An aggregator and agents' halves of ``bfv`` or ``ckks`` in one process: production code at both ends."""
 
 from __future__ import annotations
 
