@@ -14,7 +14,8 @@ def open_result(envelope: Envelope, plan: RoundPlan, charter: Charter) -> RoundR
 
     (1) an enrolled aggregator signed it under the plan's context; (2) it starts from the plan's model;
     (3) its survivors were invited; (4) a model came out exactly if the one sum was opened, and then over
-    at least the plan's minimum of survivors.
+    at least the plan's minimum of survivors. A round that was aborted after its opening was recorded has
+    used it up, without a model.
 
     Raises:
         SignatureRejected, MalformedMessage, NotAllowed: (1). Unprocessable: (2) to (4).
@@ -38,8 +39,8 @@ def open_result(envelope: Envelope, plan: RoundPlan, charter: Charter) -> RoundR
         raise Unprocessable(f"result.survivors: expected invited silos, got {', '.join(sorted(strangers))}")
     # (4)
     opened = result.outcome == "opened"
-    if opened != (result.model_out is not None) or opened != (result.openings == 1):
-        raise Unprocessable("result: expected a model and one opening exactly if the outcome is opened")
+    if opened != (result.model_out is not None) or (opened and result.openings != 1):
+        raise Unprocessable("result: expected a model, of one opening, exactly if the outcome is opened")
     if opened and len(set(result.survivors)) < plan.min_survivors:
         raise Unprocessable(
             f"result.survivors: expected at least {plan.min_survivors}, got {len(set(result.survivors))}"
