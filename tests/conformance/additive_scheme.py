@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ class AdditiveRound:
 
     steps = ("upload",)
     counted = "upload"
+    names_model = "upload"
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -49,9 +50,8 @@ class AdditiveRound:
         self._phase: str = "open"
         self._survivors: tuple[SiloId, ...] = ()
 
-    @property
-    def needed(self) -> Mapping[str, int]:
-        return {"upload": self.setting.minimum}
+    def needed(self, step: str, counted: int) -> int:
+        return self.setting.minimum
 
     @property
     def step(self) -> str:

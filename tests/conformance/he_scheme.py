@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ class HeRound:
 
     steps = ("upload", "open")
     counted = "upload"
+    names_model = "upload"
 
     def __init__(self, row: str, setting: Setting) -> None:
         self.setting = setting
@@ -64,9 +65,8 @@ class HeRound:
         self._place = 0
         self._total: NDArray[np.uint32] | None = None
 
-    @property
-    def needed(self) -> Mapping[str, int]:
-        return {"upload": self.setting.minimum, "open": 1}
+    def needed(self, step: str, counted: int) -> int:
+        return self.setting.minimum if step == "upload" else 1
 
     @property
     def step(self) -> str:

@@ -43,6 +43,7 @@ class PairwiseRound:
 
     steps: tuple[StepName, ...] = STEPS
     counted = "masked"
+    names_model = "masked"
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -78,11 +79,8 @@ class PairwiseRound:
         self.agreed: Agreed | None = None
         self.half: SumHalf | None = None
 
-    @property
-    def needed(self) -> Mapping[str, int]:
-        required, threshold = self.terms.required, self.terms.threshold
-        early = dict.fromkeys(("keys", "shares", "masked"), required)
-        return early | {"consistency": threshold, "unmask": threshold}
+    def needed(self, step: str, counted: int) -> int:
+        return self.terms.required if step in ("keys", "shares", "masked") else self.terms.threshold
 
     @property
     def step(self) -> str:

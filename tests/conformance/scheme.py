@@ -110,8 +110,11 @@ class InMemoryScheme(Protocol):
         """The step whose completion puts a silo into the sum."""
 
     @property
-    def needed(self) -> Mapping[str, int]:
-        """How many silos must complete each step, or the round ends by name."""
+    def names_model(self) -> str:
+        """The step in which a silo says which model it was sent."""
+
+    def needed(self, step: str, counted: int) -> int:
+        """How many silos must complete a step, or the round ends by name; ``counted`` are in the sum."""
 
     @property
     def step(self) -> str:
@@ -272,6 +275,21 @@ def assert_sum(scheme: InMemoryScheme, ending: Opened | SealsumError, survivors:
     assert isinstance(ending, Opened), repr(ending)
     assert ending.survivors == tuple(survivors)
     assert np.array_equal(ending.total, scheme.oracle(ending.survivors))
+
+
+def assert_as_predicted(
+    scheme: InMemoryScheme, ending: Opened | SealsumError, leaves: Mapping[SiloId, Leaves]
+) -> None:
+    """What must come of a round from which these silos went away: survivors and all, or a named end."""
+    survivors = completed(scheme, scheme.counted, leaves)
+    enough = (
+        len(completed(scheme, step, leaves)) >= scheme.needed(step, len(survivors)) for step in scheme.steps
+    )
+    if all(enough):
+        assert_sum(scheme, ending, survivors)
+    else:
+        assert isinstance(ending, SealsumError)
+        assert_honest(scheme, ending)
 
 
 def assert_honest(scheme: InMemoryScheme, ending: Opened | SealsumError) -> None:

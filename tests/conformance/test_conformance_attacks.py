@@ -27,15 +27,14 @@ from tests.conformance.scheme import (
     Opened,
     Piece,
     Setting,
+    assert_as_predicted,
     assert_sum,
-    completed,
     play_step,
     roster,
     setting,
 )
-from tests.conformance.table import SCHEMES
+from tests.conformance.table import EVERY, SCHEMES
 
-EVERY = pytest.mark.parametrize("name", list(SCHEMES))
 # --- a tampered piece ---
 
 
@@ -71,8 +70,7 @@ def test_one_altered_bit_anywhere_takes_its_silo_out_and_nobody_else(name: str) 
         scheme = SCHEMES[name](setting(4))
         victim = scheme.setting.cohort[0]
         ending = altering(step, label, victim, (0.0, 0.5, 1.0)[number % 3]).play(scheme)
-        out = {victim: Leaves(step, "before")}
-        assert_sum(scheme, ending, completed(scheme, scheme.counted, out))
+        assert_as_predicted(scheme, ending, {victim: Leaves(step, "before")})
 
 
 # --- replay ---
@@ -94,9 +92,8 @@ def test_what_a_silo_sent_in_another_round_is_nothing_in_this_one(name: str) -> 
 
         network = Network(alters=replayed)
         ending = network.play(scheme)
-        assert network.refused
-        out = {victim: Leaves(step, "before")}
-        assert_sum(scheme, ending, completed(scheme, scheme.counted, out))
+        assert network.refused or isinstance(ending, SealsumError)
+        assert_as_predicted(scheme, ending, {victim: Leaves(step, "before")})
 
 
 # --- a foreign silo ---
@@ -110,10 +107,11 @@ def test_a_silo_of_the_roster_that_was_not_invited_gets_nothing_into_the_round(n
     scheme = SCHEMES[name](invited)
     wider = SCHEMES[name](replace(invited, cohort=everyone))  # the same context, as a forger would claim it
     stranger = everyone[4]
+    refused = 0
     for _ in scheme.steps:
         signed = [piece for piece in wider.act(stranger) if piece.raw.startswith(b'{"body"')]
-        assert signed
         for piece in signed:
+            refused += 1
             with pytest.raises(SealsumError):
                 scheme.take(piece)
             with pytest.raises(SealsumError):
@@ -121,6 +119,7 @@ def test_a_silo_of_the_roster_that_was_not_invited_gets_nothing_into_the_round(n
         play_step(scheme)
         play_step(wider)
     assert_sum(scheme, scheme.opened(), invited.cohort)
+    assert refused
 
 
 # --- another model at one silo (Pasquini et al. 2021) ---
@@ -133,8 +132,9 @@ def test_a_silo_that_was_sent_another_model_is_out_by_name_and_its_update_unread
     scheme = SCHEMES[name](replace(terms, models={victim: OTHER_MODEL}))
     network = Network()
     ending = network.play(scheme)
-    assert any(victim in str(refusal) for refusal in network.refused)
-    assert_sum(scheme, ending, tuple(silo for silo in terms.cohort if silo != victim))
+    named = [*network.refused, *([ending] if isinstance(ending, SealsumError) else [])]
+    assert any(victim in str(refusal) for refusal in named)
+    assert_as_predicted(scheme, ending, {victim: Leaves(scheme.names_model, "before")})
 
 
 def test_a_seed_under_another_model_does_not_open_even_if_the_manifest_lies() -> None:

@@ -32,7 +32,7 @@ from tests.conformance.scheme import (
     assert_honest,
     setting,
 )
-from tests.conformance.table import SCHEMES
+from tests.conformance.table import EVERY, SCHEMES, THRESHOLD
 
 PLACE = st.integers(0, 10**6)
 
@@ -167,12 +167,12 @@ def storm_over(name: str, examples: int) -> None:
     run_state_machine_as_test(machine, settings=terms)
 
 
-@pytest.mark.parametrize("name", list(SCHEMES))
+@EVERY
 def test_no_storm_makes_a_sum_wrong(name: str) -> None:
-    storm_over(name, 8)
+    storm_over(name, 2 if name in THRESHOLD else 8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(SCHEMES))
+@EVERY
 def test_no_long_storm_makes_a_sum_wrong(name: str) -> None:
-    storm_over(name, 200)
+    storm_over(name, 15 if name in THRESHOLD else 150)

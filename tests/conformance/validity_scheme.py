@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class ValidityRound:
 
     steps = ("shares", "proof")
     counted = "proof"
+    names_model = "shares"
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -56,9 +57,8 @@ class ValidityRound:
         self._first: Coin | None = None
         self._survivors: tuple[SiloId, ...] = ()
 
-    @property
-    def needed(self) -> Mapping[str, int]:
-        return dict.fromkeys(self.steps, self.setting.minimum)
+    def needed(self, step: str, counted: int) -> int:
+        return self.setting.minimum
 
     @property
     def step(self) -> str:
