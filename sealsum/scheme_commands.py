@@ -45,6 +45,7 @@ def _page(entry: Scheme) -> str:
         ("colluding", f"servers: {entry.colluding_servers}"),
         ("interaction", f"a silo sends and then waits {entry.rounds} × a round"),
         ("bytes/parameter", f"{entry.bytes_per_parameter:g} up, {entry.bytes_down_per_parameter:g} down"),
+        ("CPU", f"silo {entry.cost.silo:g} ×, servers {entry.cost.servers:g} × a plaintext sum"),
         ("dropout", entry.dropout),
         ("validity", ", ".join(sorted(entry.validity))),
         *(("refused when" if number == 0 else "", reason) for number, reason in enumerate(entry.refused)),

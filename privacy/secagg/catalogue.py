@@ -10,6 +10,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Cost:
+    """CPU time as a multiple of a plaintext sum's of the same updates: 10^6 parameters, 8 silos, one thread.
+
+    From benchmarks/results/secagg.json, rounded; a whole round, encoding included.
+    """
+
+    silo: float
+    servers: float
+
+
+@dataclass(frozen=True)
 class Scheme:
     """A scheme by name, in the words a threat model is written in."""
 
@@ -23,12 +34,15 @@ class Scheme:
     """Upload of a silo, not counting keys and manifest."""
     bytes_down_per_parameter: float
     """The opened sum as a silo gets it: as numbers, or as ciphertext to open by itself."""
+    cost: Cost
     dropout: str
     validity: frozenset[str]
     """Values of ``require.validity`` that it can enforce."""
     refused: tuple[str, ...]
     """When the check of a threat model, or a silo, refuses it."""
 
+
+_NO_VALIDITY = "validity is required: one server sees no shares, so it has nobody to check them with"
 
 SCHEMES: dict[str, Scheme] = {
     "additive": Scheme(
@@ -38,9 +52,11 @@ SCHEMES: dict[str, Scheme] = {
         rounds=1,
         bytes_per_parameter=4.0,
         bytes_down_per_parameter=4.0,
+        cost=Cost(silo=4.1, servers=9.1),
         dropout="costs nothing: a silo without a complete share is not in the sum",
         validity=frozenset({"none"}),
         refused=(
+            "no share servers are assumed",
             "as many share servers may collude as there are",
             "share servers may share an operator although one may collude or the aggregator is malicious",
             "validity is required: this release cannot check an update inside its shares",
@@ -53,9 +69,16 @@ SCHEMES: dict[str, Scheme] = {
         rounds=5,
         bytes_per_parameter=4.0,
         bytes_down_per_parameter=4.0,
+        cost=Cost(silo=13.0, servers=17.7),
         dropout="up to n - t silos at any step; each costs the server one mask for each survivor",
         validity=frozenset({"none"}),
-        refused=("no threshold withstands whom the silo itself assumes hostile and lets the dropouts go",),
+        refused=(
+            "share servers are assumed: the aggregator is the one server",
+            "too few silos are left after the dropouts allowed to reach the threshold",
+            "a silo's own threat model needs a higher threshold than the plan has",
+            "more than 100 silos may be in a cohort",
+            _NO_VALIDITY,
+        ),
     ),
     "bfv": Scheme(
         name="bfv",
@@ -64,11 +87,15 @@ SCHEMES: dict[str, Scheme] = {
         rounds=2,
         bytes_per_parameter=5.03,
         bytes_down_per_parameter=10.01,
+        cost=Cost(silo=234.0, servers=460.0),
         dropout="before the sum is out it costs nothing; then as many as the minimum must stay to open it",
         validity=frozenset({"none"}),
         refused=(
+            "share servers are assumed: the aggregator is the one server",
             "the aggregator may tamper: a scaled ciphertext passes every check that silos can make",
             "the aggregator may collude with a silo: all silos hold the one key",
+            "silos may collude among themselves: to them any copy of a ciphertext is an update",
+            _NO_VALIDITY,
         ),
     ),
     "ckks": Scheme(
@@ -78,12 +105,16 @@ SCHEMES: dict[str, Scheme] = {
         rounds=2,
         bytes_per_parameter=4.52,
         bytes_down_per_parameter=9.01,
+        cost=Cost(silo=188.0, servers=389.0),
         dropout="before the sum is out it costs nothing; then as many as the minimum must stay to open it",
         validity=frozenset({"none"}),
         refused=(
+            "share servers are assumed: the aggregator is the one server",
             "the aggregator may tamper: a scaled ciphertext passes every check that silos can make",
             "the aggregator may collude with a silo: all silos hold the one key",
             "the recipient is not the silos: a raw approximate decryption gives the key away",
+            "silos may collude among themselves: to them any copy of a ciphertext is an update",
+            _NO_VALIDITY,
         ),
     ),
 }

@@ -32,9 +32,6 @@ class CarriedScheme(click.ParamType[SchemeName]):
             self.fail(f"expected one of: {', '.join(sorted(SCHEMES))}; got {value!r}", param, ctx)
         return name
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "[" + "|".join(sorted(SCHEMES)) + "]"
-
 
 @click.command()
 @click.option(
@@ -43,7 +40,11 @@ class CarriedScheme(click.ParamType[SchemeName]):
     help=f"Threat model.  [default: {POLICIES['additive']}, or demo-SCHEME]",
 )
 @click.option(
-    "--scheme", type=CarriedScheme(), default="additive", show_default=True, help="How updates are summed."
+    "--scheme",
+    type=CarriedScheme(),
+    default="additive",
+    show_default=True,
+    help=f"How updates are summed: {', '.join(SCHEMES)}.",
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=DEFAULT_ROUNDS, show_default=True)
 @click.option(

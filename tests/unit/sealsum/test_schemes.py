@@ -24,6 +24,7 @@ from tests.unit.policies.policies_terms import bent as bent_text
 from tests.unit.policies.policies_terms import bent_policy, rules_of
 
 ROOT = Path(__file__).parents[3]
+MEASURED = json.loads((ROOT / "benchmarks" / "results" / "secagg.json").read_text("utf-8"))["schemes"]
 CURIOUS = {"assume.aggregator": {"behaviour": "honest_but_curious", "colludes_with_silos": 0}}
 
 
@@ -103,3 +104,16 @@ def test_the_protocols_page_has_a_section_for_every_scheme() -> None:
     assert {name for name in (*SCHEMES, *PROTOCOLS) if f"`{name}`" not in headings} == set()
     for path in re.findall(r"`((?:privacy|tests|benchmarks|policies)/[\w./]+)`", page):
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name in MEASURED])
+def test_the_cost_of_a_scheme_is_about_what_the_committed_benchmark_measured(name: str) -> None:
+    """CPU time of shared machines varies; a figure that is off by half is another figure."""
+    cost, row = SCHEMES[name].cost, MEASURED[name]
+    assert cost.silo == pytest.approx(row["silo_cpu_ratio"], rel=0.5)
+    assert cost.servers == pytest.approx(row["server_cpu_ratio"], rel=0.5)
+
+
+def test_a_scheme_that_needs_no_share_servers_says_that_it_refuses_them() -> None:
+    for name, entry in SCHEMES.items():
+        assert any("share servers are assumed" in reason for reason in entry.refused), name
