@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from pydantic import ValidationError
+
 from policies.assumption import threshold_for
 from policies.loader import LoadedPolicy
+from privacy.errors import Unprocessable
 from privacy.ids import Digest, SiloId
 from privacy.plan import (
     HE_SCHEMES,
@@ -31,41 +34,51 @@ def plan_round(
     model: Digest,
     session: bytes,
 ) -> RoundPlan:
-    """The terms of round ``number``; ``session`` is 16 fresh random bytes from the operating system."""
+    """The terms of round ``number``; ``session`` is 16 fresh random bytes from the operating system.
+
+    Raises:
+        Unprocessable: no plan can have the job's terms in this federation, such as validity with a scheme
+            that has one server, or a sum that no encryption parameters carry.
+    """
     if len(session) != SESSION_BYTES:
         raise ValueError(f"session: expected {SESSION_BYTES} bytes, got {len(session)}")
     limits = policy.model.spec.limits
     shared = job.scheme == "additive"
-    return RoundPlan(
-        session=session.hex(),
-        federation=charter.federation,
-        charter=charter.digest,
-        roster_epoch=charter.epoch,
-        policy=charter.policy,
-        job=job.job,
-        job_digest=job.digest,
-        round=number,
-        rounds=job.rounds,
-        scheme=job.scheme,
-        threshold=threshold_for(len(silos), [policy]) if job.scheme in THRESHOLD_SCHEMES else None,
-        he=row_for(job.scheme, job.vector, len(charter.silos)) if job.scheme in HE_SCHEMES else None,
-        validity=job.validity,
-        architecture=job.model.architecture,
-        model=model,
-        parameters=job.model.parameters,
-        cohort=tuple(
-            CohortMember(silo=silo, verify_key=charter.member(silo).verify_key) for silo in sorted(silos)
-        ),
-        servers=tuple(
-            ServerSlot(server=server, verify_key=charter.member(server).verify_key)
-            for server in (charter.share_servers if shared else ())
-        ),
-        training=job.training,
-        dp=job.dp,
-        vector=job.vector,
-        min_survivors=max(job.min_silos, limits.min_silos_open, len(silos) - limits.max_dropouts),
-        deadline_s=job.round_deadline_s,
-    )
+    try:
+        return RoundPlan(
+            session=session.hex(),
+            federation=charter.federation,
+            charter=charter.digest,
+            roster_epoch=charter.epoch,
+            policy=charter.policy,
+            job=job.job,
+            job_digest=job.digest,
+            round=number,
+            rounds=job.rounds,
+            scheme=job.scheme,
+            threshold=threshold_for(len(silos), [policy]) if job.scheme in THRESHOLD_SCHEMES else None,
+            he=row_for(job.scheme, job.vector, len(charter.silos)) if job.scheme in HE_SCHEMES else None,
+            validity=job.validity,
+            architecture=job.model.architecture,
+            model=model,
+            parameters=job.model.parameters,
+            cohort=tuple(
+                CohortMember(silo=silo, verify_key=charter.member(silo).verify_key) for silo in sorted(silos)
+            ),
+            servers=tuple(
+                ServerSlot(server=server, verify_key=charter.member(server).verify_key)
+                for server in (charter.share_servers if shared else ())
+            ),
+            training=job.training,
+            dp=job.dp,
+            vector=job.vector,
+            min_survivors=max(job.min_silos, limits.min_silos_open, len(silos) - limits.max_dropouts),
+            deadline_s=job.round_deadline_s,
+        )
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(step) for step in fault["loc"])
+        raise Unprocessable(f"job {job.job}: no plan can have its terms: {where} {fault['msg']}") from error
 
 
 def silos_needed(job: JobSpec, policy: LoadedPolicy) -> int:

@@ -8,14 +8,17 @@
     dp:       {unit: patient, sample_rate: 0.2, noise_multiplier: 2.0, clip_l2: 1.0, normaliser: 40,
                delta: 1e-5}
     rounds: 20                      min_silos: 3
+    scheme: additive                validity: {norm_bound: 2.5}
 
+``scheme`` is additive if left out; ``validity`` is none if left out, and comes with additive only.
 No file path and no code goes into a job: ``dataset`` and ``adapter`` are names that silos know.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +26,30 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from policies.yaml_text import read_yaml
 from privacy.canonical import Frozen
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, Unprocessable
 from privacy.ids import JobName, Name
 from privacy.keystore import read_file
-from privacy.plan import Count, DpTerms, JobSpec, ModelTerms, TensorSpec, TrainingTerms, VectorTerms
+from privacy.plan import (
+    HE_SCHEMES,
+    Count,
+    DpTerms,
+    JobSpec,
+    ModelTerms,
+    SchemeName,
+    TensorSpec,
+    TrainingTerms,
+    ValidityClaim,
+    VectorTerms,
+)
 from privacy.roster import Charter
 from privacy.schema import DataSchema
+from privacy.secagg.encoding import assert_fits
+from privacy.secagg.he.parameters import row_for
 from privacy.update import model_bytes, model_digest
 from silo_agent.models.layouts import initial_vector, model_terms
+
+COORDINATE_BOUND = 8.0
+FINEST_BITS = 20
 
 
 class ModelRequest(Frozen):
@@ -60,9 +79,11 @@ class JobFile(Frozen):
     training: TrainingTerms
     dp: Annotated[DpTerms | None, BeforeValidator(_read_dp)]
     rounds: Count
-    scheme: Literal["additive"] = "additive"
-    vector: VectorTerms = VectorTerms(coordinate_bound=8.0, scale_bits=20)
-    """A weighted coordinate may be ±8, in steps of 2⁻²⁰; the plan gate checks that sums fit the ring."""
+    scheme: SchemeName = "additive"
+    vector: VectorTerms | None = None
+    """Left out: a weighted coordinate may be ±8, in the finest steps, down to 2⁻²⁰, that the sum fits."""
+    validity: ValidityClaim | None = None
+    """What each silo proves of its update on shares."""
     min_silos: Annotated[int, Field(ge=2)]
     round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
 
@@ -110,10 +131,27 @@ class JobFile(Frozen):
             dp=self.dp,
             rounds=self.rounds,
             scheme=self.scheme,
-            vector=self.vector,
+            vector=self.vector or finest_vector(self.scheme, len(charter.silos)),
+            validity=self.validity,
             min_silos=self.min_silos,
             round_deadline_s=self.round_deadline_s,
         )
+
+
+def finest_vector(scheme: SchemeName, silos: int) -> VectorTerms:
+    """±8 in the finest steps, down to 2⁻²⁰, in which the sum of all silos is sure to fit.
+
+    Raises:
+        ConfigurationError: it does not fit in steps of one half.
+    """
+    for bits in range(FINEST_BITS, 0, -1):
+        vector = VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=bits)
+        with suppress(Unprocessable):
+            assert_fits(vector, silos)
+            if scheme in HE_SCHEMES:
+                row_for(scheme, vector, silos)
+            return vector
+    raise ConfigurationError(f"vector: the sum of {silos} silos does not fit {scheme}; write your own vector")
 
 
 def read_job_file(path: Path) -> JobFile:

@@ -12,21 +12,34 @@ from aggregator.planning import SESSION_BYTES, plan_round
 from policies.findings import Finding, PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from policies.rules_plan import plan_findings
+from privacy.errors import Unprocessable
 from privacy.plan import JobSpec
 from privacy.roster import Charter
 
 
 def job_findings(policy: LoadedPolicy, job: JobSpec, charter: Charter) -> list[Finding]:
     """What is wrong with the job's first round as it will be planned, all silos invited."""
-    plan = plan_round(
-        job,
-        charter,
-        policy,
-        silos=charter.silos,
-        number=1,
-        model=job.initial_model,
-        session=secrets.token_bytes(SESSION_BYTES),
-    )
+    required = policy.model.spec.require.secagg.scheme
+    try:
+        plan = plan_round(
+            job,
+            charter,
+            policy,
+            silos=charter.silos,
+            number=1,
+            model=job.initial_model,
+            session=secrets.token_bytes(SESSION_BYTES),
+        )
+    except Unprocessable as impossible:
+        return [
+            Finding(
+                "job_not_plannable",
+                "no round can have these terms in this federation",
+                f"terms that {required} carries, which the threat model requires",
+                str(impossible),
+                f"write scheme: {required}, validity with additive only, and a vector that fits (or none)",
+            )
+        ]
     return plan_findings(policy, plan, job, charter)
 
 

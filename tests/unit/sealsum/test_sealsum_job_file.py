@@ -125,3 +125,41 @@ def test_a_model_file_with_a_value_that_is_no_number_is_refused(tmp_path: Path) 
     path.write_bytes(model_file(asked.terms(), vector, {}))
     with pytest.raises(ConfigurationError, match="finite"):
         read_model(path, asked.terms())
+
+
+@pytest.mark.parametrize(("scheme", "bits"), [("additive", 20), ("pairwise", 20), ("bfv", 20), ("ckks", 16)])
+def test_a_job_without_a_vector_has_the_finest_steps_that_its_scheme_carries(
+    tmp_path: Path, scheme: str, bits: int
+) -> None:
+    asked = read(tmp_path, TEXT + f"scheme: {scheme}\n")
+    spec = asked.spec(Federation().charter, asked.first_model())
+    assert (spec.scheme, spec.vector.scale_bits) == (scheme, bits)
+
+
+def test_a_vector_that_is_written_out_is_taken_as_it_is(tmp_path: Path) -> None:
+    asked = read(tmp_path, TEXT + "scheme: ckks\nvector: {coordinate_bound: 64, scale_bits: 24}\n")
+    vector = asked.spec(Federation().charter, asked.first_model()).vector
+    assert (vector.coordinate_bound, vector.scale_bits) == (64.0, 24)
+
+
+def test_a_job_may_claim_what_its_silos_prove(tmp_path: Path) -> None:
+    asked = read(tmp_path, TEXT + "validity: {norm_bound: 2.5}\n")
+    claim = asked.spec(Federation().charter, asked.first_model()).validity
+    assert claim is not None
+    assert claim.norm_bound == 2.5
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("scheme: rot13", "scheme"),
+        ("validity: {norm_bound: -1}", r"validity\.norm_bound"),
+        ("validity: {kind: range, norm_bound: 1}", r"validity\.kind"),
+        ("validity: l2_bound", "validity"),
+    ],
+)
+def test_a_scheme_or_validity_of_another_form_is_refused_with_its_field(
+    tmp_path: Path, line: str, field: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=field):
+        read(tmp_path, TEXT + line + "\n")
