@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import MalformedMessage, NotFound, Unprocessable
+from privacy.errors import MalformedMessage, NotFound, OutOfOrder, Unprocessable
 from privacy.identity import SealingKey
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.sealing import seal, unseal
@@ -76,6 +76,7 @@ class AdditiveSiloHalf:
             vector: [_mask_key(seed, context, model, silo, server, vector) for server, seed in seeds.items()]
             for vector in vectors
         }
+        self._next = dict.fromkeys(vectors, 0)
         self.sealed_seeds: dict[ServerId, bytes] = {
             server: seal(seeds[server], public, _binding("seed", context, model, silo, server))
             for server, public in seed_servers.items()
@@ -84,11 +85,16 @@ class AdditiveSiloHalf:
     def share(self, start: int, encoded: Ring, vector: VectorName = MODEL) -> Ring:
         """The first server's share of elements [start, start + len): ``encoded`` minus every mask.
 
+        Parts come in order: two updates under one mask would give away their difference.
+
         Raises:
-            NotFound: this round has no vector of that name.
+            NotFound: this round has no vector of that name. OutOfOrder: these elements are shared already.
         """
         if vector not in self._keys:
             raise NotFound(f"vector {vector!r}: this round has none of that name")
+        if start < self._next[vector]:
+            raise OutOfOrder(f"vector {vector}: element {start} is shared already; send the same bytes again")
+        self._next[vector] = start + len(encoded)
         return apply_streams(encoded, start, subtracted=self._keys[vector])
 
 

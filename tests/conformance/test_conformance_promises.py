@@ -18,9 +18,12 @@ from privacy.secagg.catalogue import SCHEMES as CARRIED
 from privacy.secagg.he.framing import he_stretch
 from privacy.secagg.he.silo_half import admit_sum
 from privacy.secagg.he.sum_half import HeSumHalf
+from privacy.secagg.keystream import CHUNK_ELEMENTS
 from privacy.secagg.pairwise.faults import BelowThreshold, Equivocation
 from privacy.secagg.pairwise.masks import Mask, agree, own_mask, pair_mask
+from privacy.secagg.pairwise.silo_masking import masker
 from privacy.secagg.pairwise.silo_opening import agree_survivors
+from privacy.secagg.threshold.silo_encrypting import Encrypter
 from privacy.secagg.threshold.silo_opening import PartialOpener
 from privacy.secagg.validity.coins import Coin
 from privacy.secagg.validity.server import ValidityServerHalf
@@ -39,7 +42,7 @@ from tests.conformance.scheme import (
     play_step,
     setting,
 )
-from tests.conformance.table import EVERY, SCHEMES
+from tests.conformance.table import EVERY, SCHEMES, THRESHOLD
 from tests.conformance.threshold_scheme import ThresholdRound
 from tests.conformance.validity_scheme import ValidityRound
 from tests.unit.policies.policies_terms import honest_round
@@ -127,6 +130,71 @@ def test_the_gate_of_shares_clears_no_second_sum() -> None:
     clear_cohort(admitted, sets, honest.charter, honest.policy, opened_before=False)
     with pytest.raises(PolicyRefusal, match="opened"):
         clear_cohort(admitted, sets, honest.charter, honest.policy, opened_before=True)
+
+
+# --- two updates under one mask ---
+
+
+def additive_twice(_: InMemoryScheme) -> None:
+    half = AdditiveSiloHalf(
+        setting().context, MODEL, SiloId("a"), {server: key.public_hex for server, key in SEALING.items()}
+    )
+    half.share(0, np.zeros(CHUNK_ELEMENTS, dtype=np.uint32))
+    half.share(CHUNK_ELEMENTS, np.zeros(8, dtype=np.uint32))
+    for start in (0, CHUNK_ELEMENTS):
+        with pytest.raises(OutOfOrder, match="is shared already"):
+            half.share(start, np.ones(8, dtype=np.uint32))
+
+
+def validity_twice(scheme: InMemoryScheme) -> None:
+    assert isinstance(scheme, ValidityRound)
+    half, update = scheme.halves[scheme.setting.cohort[0]], scheme.updates[scheme.setting.cohort[0]]
+    with pytest.raises(OutOfOrder, match="part: expected"):
+        half.share(0, update)
+
+
+def pairwise_twice(scheme: InMemoryScheme) -> None:
+    assert isinstance(scheme, PairwiseRound)
+    member = scheme.members[scheme.setting.cohort[0]]
+    with pytest.raises(OutOfOrder, match="has signed its masked update"):
+        masker(member.state, MODEL)
+
+
+def he_twice(scheme: InMemoryScheme) -> None:
+    assert isinstance(scheme, HeRound)
+    silo = scheme.setting.cohort[0]
+    with pytest.raises(OutOfOrder, match="is encrypted already"):
+        scheme.halves[silo].encrypt(0, scheme.updates[silo])
+
+
+def threshold_twice(scheme: InMemoryScheme) -> None:
+    assert isinstance(scheme, ThresholdRound)
+    member = scheme.members[scheme.setting.cohort[0]]
+    with pytest.raises(OutOfOrder, match="has signed its update"):
+        Encrypter(member.state, member.worker, MODEL)
+
+
+TWICE: dict[str, Callable[[InMemoryScheme], None]] = {
+    "additive": additive_twice,
+    "additive with validity": validity_twice,
+    "pairwise": pairwise_twice,
+    "bfv": he_twice,
+    "bfv wide": he_twice,
+    "ckks": he_twice,
+    "threshold_bfv": threshold_twice,
+    "threshold_ckks": threshold_twice,
+}
+
+
+@EVERY
+def test_no_silo_half_hides_a_second_update_under_the_first_ones_mask(name: str) -> None:
+    scheme = SCHEMES[name](setting(3))
+    while scheme.step != scheme.counted:
+        play_step(scheme)
+    if name in THRESHOLD:
+        play_step(scheme)
+    play_step(scheme)
+    TWICE[name](scheme)
 
 
 # --- below the minimum ---
