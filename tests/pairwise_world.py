@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from aggregator.assembly import Aggregator, assemble_aggregator
 from aggregator.server_step import STEPS as SERVER_STEPS
 from aggregator.settings import AggregatorSettings
+from aggregator.state import OpenRound
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.chain import EMPTY
 from privacy.errors import SealsumError
-from privacy.ids import Context, PartyId, SiloId
+from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.keystore import Identity
 from privacy.plan import JobSpec, RoundPlan
 from privacy.secagg.encoding import decode
@@ -78,8 +79,13 @@ class _OnLoop(httpx.BaseTransport):
             aggregator = self._world.aggregator
             if aggregator is None:
                 raise httpx.ConnectError("the aggregator is down")
-            answer = await AsTlsPeer(aggregator.app, self._der).handle_async_request(request)
-            return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
+            try:
+                answer = await AsTlsPeer(aggregator.app, self._der).handle_async_request(request)
+                raw = await answer.aread()
+            finally:
+                if self._world.aggregator is not aggregator:  # killed meanwhile: nobody hears its last words
+                    raise httpx.ConnectError("the aggregator is gone")
+            return httpx.Response(answer.status_code, headers=answer.headers, content=raw)
 
         answer = asyncio.run_coroutine_threadsafe(call(), self._world.loop).result()
         self._world.calls.append((request.method, request.url.path, answer.status_code))
@@ -181,6 +187,22 @@ class PairwiseWorld:
         assert self.aggregator is not None
         return self.aggregator.state.models.path(digest).read_bytes()
 
+    async def until(self, happened: Callable[[OpenRound], bool]) -> OpenRound:
+        """The open round, once that holds of it."""
+
+        def look() -> OpenRound | None:
+            current = None if self.aggregator is None else self.aggregator.state.current
+            return current if current is not None and happened(current) else None
+
+        assert self.aggregator is not None
+        current = await self.aggregator.state.bell.wait_for(look, 30)
+        assert current is not None, "it did not happen in time"
+        return current
+
+    def wait_until(self, happened: Callable[[OpenRound], bool]) -> None:
+        """The same, from a silo's thread."""
+        asyncio.run_coroutine_threadsafe(self.until(happened), self.loop).result()
+
     def log(self) -> list[tuple[str, dict[str, Any]]]:
         """Kind and body of every entry of the aggregator's log."""
         assert self.aggregator is not None
@@ -204,6 +226,17 @@ class Wire(Delivery):
             transport=_OnLoop(silo.world, silo.name),
         )
         self._of = silo
+
+    def next_offer(self, after: Digest | None) -> Envelope | None:
+        params = {} if after is None else {"after": after}
+        return self.aggregator.poll_envelope("/v1/offers", wait_s=1, params=params)
+
+    def await_step(self, context: Context, step: str) -> tuple[Envelope, ...]:
+        inbox = super().await_step(context, step)
+        self._of.inboxes.setdefault(step, []).append(inbox)
+        if step in self._of.shown:
+            return self._of.shown[step](inbox)  # type: ignore[index]  # a step's name
+        return inbox
 
     def send_step(self, context: Context, step: str, messages: Sequence[Envelope]) -> None:
         silo = self._of
@@ -242,12 +275,16 @@ class CarriedSilo:
     leaves: Step | None = None
     crashes: tuple[Literal["before", "after"], str] | None = None
     tampers: dict[Step, Tamper] = field(default_factory=dict)
+    """What it sends in a step instead."""
+    shown: dict[Step, Tamper] = field(default_factory=dict)
+    """What a lying aggregator shows it as the inbox of a step instead."""
     refuses: bool = False
     twice: bool = False
     """Sends everything two times."""
     own_policy: str | None = None
     """Its own threat model; else the federation's."""
     before_offers: Callable[[], None] = lambda: None
+    inboxes: dict[str, list[tuple[Envelope, ...]]] = field(default_factory=dict)
     sent: dict[str, list[tuple[Envelope, ...]]] = field(default_factory=dict)
     encoded: list[Ring] = field(default_factory=list)
     """Its encoded update, one a round in which it got so far."""
@@ -287,7 +324,7 @@ class CarriedSilo:
             while not self.stopping.is_set():
                 offer = wire.next_offer(after)
                 if offer is None:
-                    if self.results and wire.job_has_ended("heart"):
+                    if wire.job_has_ended("heart"):
                         return
                     continue
                 plan = open_offer(offer, self.world.federation.charter)[0].message.plan
