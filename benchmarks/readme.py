@@ -67,31 +67,83 @@ def memory() -> str:
 
 
 def secagg() -> str:
-    """CPU and bytes of each secure-aggregation scheme against a plaintext sum (benchmarks/secagg.py)."""
+    """CPU, bytes and memory of each scheme and peer against a plaintext sum (benchmarks/secagg.py)."""
     result = _result("secagg")
-    carried = " and ".join(f"`{name}`" for name in SCHEMES)
-    others = ", ".join(f"`{name}`" for name in PROTOCOLS)
     lines = [
-        f"One round of {result['params']:,} parameters and {result['silos']} silos in memory, one thread, "
-        "CPU time against a plaintext sum in the same run, on a machine of "
+        f"One round of {result['params']:,} parameters and {result['silos']} silos in memory, CPU time "
+        f"against a plaintext sum in the same run, medians of {result['repeats']}, on a machine of "
         f"{result['machine']['cpus']} shared cores under load {result['machine']['load_average']:g} "
-        "(`python benchmarks/secagg.py`):",
+        "(`python benchmarks/secagg.py`, which says what each column counts):",
         "",
         "| scheme | silo, ms (× plaintext) | servers, ms (× plaintext) | bytes a parameter up, down "
-        "| largest error of a sum |",
-        "| --- | --- | --- | --- | --- |",
+        "| peak MiB, silo, server | largest error of a sum |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     ones = {"silo_cpu_ratio": 1.0, "server_cpu_ratio": 1.0}
+    rows = {"plaintext": result["plaintext"] | ones, **result["schemes"]}
+    rows |= {f"*{_PEERS[name][0]} {row['version']}*": row for name, row in result["peers"].items()}
     lines += [
         f"| {name} | {1e3 * row['silo_cpu_s']:.1f} ({row['silo_cpu_ratio']:.1f}) "
         f"| {1e3 * row['server_cpu_s']:.1f} ({row['server_cpu_ratio']:.1f}) "
-        f"| {row['up_bytes_per_param']:.2f}, {row['down_bytes_per_param']:.2f} | {row['max_error']:.0e} |"
-        for name, row in {"plaintext": result["plaintext"] | ones, **result["schemes"]}.items()
+        f"| {row['up_bytes_per_param']:.2f}, {row['down_bytes_per_param']:.2f} | {_peaks(row)} "
+        f"| {row['max_error']:.0e} |"
+        for name, row in rows.items()
     ]
+    pairwise = result["schemes"]["pairwise"]
     lines += [
         "",
-        f"Servers carry {carried}. {others} exist as protocols with tests, but servers do not carry them "
-        "yet, so a policy that names one is refused (`sealsum scheme list`, `docs/protocols.md`).",
+        "`validity` is `additive` with the proof on shares. Of `pairwise`'s silo time "
+        f"{1e3 * pairwise['silo_update_cpu_s']:.1f} ms go into the update; the rest, for keys, signatures "
+        f"and Shamir shares, does not grow with it. {_against_peers(result)}",
+    ]
+    if PROTOCOLS:
+        carried, others = (", ".join(f"`{name}`" for name in table) for table in (SCHEMES, PROTOCOLS))
+        lines += [
+            "",
+            f"Servers carry {carried}; not yet {others}, which exist as protocols with tests: a policy that "
+            "names one is refused (`sealsum scheme list`, `docs/protocols.md`).",
+        ]
+    return "\n".join(lines)
+
+
+_PEERS = {"flower_secagg_plus": ("Flower SecAgg+", "pairwise"), "nvflare_ckks": ("NVFLARE CKKS", "ckks")}
+"""Row → its name, and which scheme here does the same kind of thing."""
+
+
+def _against_peers(result: dict[str, Any]) -> str:
+    if not result["peers"]:
+        return "No other framework was measured beside them."
+    compared = []
+    for name, row in result["peers"].items():
+        ours = result["schemes"][_PEERS[name][1]]
+        cpu, up = (row[key] / ours[key] for key in ("silo_cpu_s", "up_bytes_per_param"))
+        peer, scheme = _PEERS[name]
+        compared.append(f"{peer} takes {cpu:.1f} × the silo CPU and {up:.1f} × the bytes of `{scheme}`")
+    return (
+        "Rows in italics run the peer's own code at its defaults (`benchmarks/secagg_peers.py`): "
+        f"{'; '.join(compared)}."
+    )
+
+
+def _peaks(row: dict[str, Any]) -> str:
+    return f"{row['silo_peak_mib']:.0f}, {row['server_peak_mib']:.0f}" if "silo_peak_mib" in row else "–"
+
+
+def streaming() -> str:
+    """Peak memory of each scheme's sides at two lengths of vector (benchmarks/secagg_streaming.py)."""
+    result = _result("secagg_streaming")
+    lines = [
+        f"Memory is bounded by parts ({result['part_mib']:g} MiB), not by the model: peak of one silo and of "
+        "the largest server process in a round, above what it started with "
+        "(`python benchmarks/secagg_streaming.py`):",
+        "",
+        "| scheme | parameters | update, MiB | silo, MiB | server, MiB |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {run['scheme']} | {run['params']:,} | {run['update_mib']:.0f} | {run['silo_peak_mib']:.0f} "
+        f"| {run['server_peak_mib']:.0f} |"
+        for run in result["runs"]
     ]
     return "\n".join(lines)
 
@@ -115,6 +167,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "utility": utility,
     "memory": memory,
     "secagg": secagg,
+    "streaming": streaming,
     "help": help_text,
 }
 

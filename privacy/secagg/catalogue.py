@@ -52,7 +52,7 @@ SCHEMES: dict[str, Scheme] = {
         rounds=1,
         bytes_per_parameter=4.0,
         bytes_down_per_parameter=4.0,
-        cost=Cost(silo=4.1, servers=9.1),
+        cost=Cost(silo=2.7, servers=4.4),
         dropout="costs nothing: a silo without a complete share is not in the sum",
         validity=frozenset({"none"}),
         refused=(
@@ -69,7 +69,7 @@ SCHEMES: dict[str, Scheme] = {
         rounds=5,
         bytes_per_parameter=4.0,
         bytes_down_per_parameter=4.0,
-        cost=Cost(silo=13.0, servers=17.7),
+        cost=Cost(silo=11.9, servers=11.0),
         dropout="up to n - t silos at any step; each costs the server one mask for each survivor",
         validity=frozenset({"none"}),
         refused=(
@@ -87,7 +87,7 @@ SCHEMES: dict[str, Scheme] = {
         rounds=2,
         bytes_per_parameter=5.03,
         bytes_down_per_parameter=10.01,
-        cost=Cost(silo=234.0, servers=460.0),
+        cost=Cost(silo=223.0, servers=388.0),
         dropout="before the sum is out it costs nothing; then as many as the minimum must stay to open it",
         validity=frozenset({"none"}),
         refused=(
@@ -105,7 +105,7 @@ SCHEMES: dict[str, Scheme] = {
         rounds=2,
         bytes_per_parameter=4.52,
         bytes_down_per_parameter=9.01,
-        cost=Cost(silo=188.0, servers=389.0),
+        cost=Cost(silo=195.0, servers=276.0),
         dropout="before the sum is out it costs nothing; then as many as the minimum must stay to open it",
         validity=frozenset({"none"}),
         refused=(
