@@ -35,12 +35,13 @@ from privacy.secagg.threshold.messages import (
     sign_sum,
 )
 from privacy.secagg.threshold.parameters import PARAMETERS
+from privacy.secagg.threshold.parts import ThresholdStretch
 from privacy.secagg.threshold.polynomials import add, added, from_wire, to_wire
-from privacy.secagg.threshold.silo_encrypting import admit_cohort
+from privacy.secagg.threshold.silo_encrypting import Encrypter, admit_cohort
 from privacy.secagg.threshold.silo_keys import join, reveal
 from privacy.secagg.threshold.silo_opening import PartialOpener, sign_partial
 from privacy.secagg.threshold.silo_state import text_to_polynomial, to_text
-from privacy.secagg.threshold.summing import Adder
+from privacy.secagg.threshold.summing import Adder, Fuser, accept_partial
 from privacy.secagg.threshold.worker import Worker
 from privacy.wire.envelope import Envelope
 from tests.threshold_cohort import Cohort, openfhe_python, sent, workers
@@ -444,3 +445,32 @@ def test_a_polynomial_beyond_its_prime_is_refused_by_the_worker_too(worker: Call
     with pytest.raises(WorkerFailed, match="a coefficient is not below its modulus"):
         worker(CKKS).fuse(high)
     worker(CKKS).keygen(np.zeros((1, 1, ROW.degree), dtype=np.uint64))  # and goes on
+
+
+def test_a_sum_is_opened_once_and_only_by_partial_decryptions_of_it(cohort: Cohort) -> None:
+    closed = cohort.until_uploaded()
+    summed, bodies = cohort.add(closed)
+    partials = cohort.partials(closed, summed)
+    fuser = Fuser(partials, cohort.worker)
+    each = [(silo, cohort.members[silo].partials[0]) for silo in cohort.silos]
+    fuser.open(0, bodies[0], each)
+    with pytest.raises(OutOfOrder, match="it is open already"):
+        fuser.open(0, bodies[0], each)
+    other = claim_of(cohort, summed, bodies=(Digest("77" * 32),))
+    with pytest.raises(BadSum, match="it is of another sum"):
+        accept_partial(closed, other, partials.partials[cohort.silos[0]].envelope)
+
+
+def test_a_ciphertext_that_hides_something_in_its_padding_is_refused(
+    cohort: Cohort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Encrypter._blocks
+
+    def padded(self: Encrypter, stretch: ThresholdStretch, signed: np.ndarray) -> np.ndarray:
+        blocks = honest(self, stretch, signed)
+        blocks[-1, -1] = 1
+        return blocks
+
+    monkeypatch.setattr(Encrypter, "_blocks", padded)
+    with pytest.raises(BadSum, match="expected zeros after the last element"):
+        cohort.run()
