@@ -176,24 +176,24 @@ def test_a_sampled_number_of_silos_sums_exactly(name: str, silos: int, seed: int
 @EVERY
 @pytest.mark.parametrize("silos", range(2, 101))
 def test_every_number_of_silos_sums_exactly(name: str, silos: int) -> None:
-    if name == "pairwise" and silos > 20 and silos % 20:
-        pytest.skip("pairwise: 10^4 sealed shares a round; every number is swept in test_conformance_masks")
+    if name == "pairwise" and silos > 20 and silos not in (33, 60):
+        pytest.skip(
+            "pairwise: n² sealed shares; test_conformance_masks has every n, test_pairwise_rounds 100"
+        )
     if name in THRESHOLD and silos not in (2, 3, 5, 12):
         pytest.skip("threshold: every silo reads every other's ciphertexts; four numbers are sampled")
     assert_sampled_dropouts(name, silos, silos)
 
 
 def assert_sampled_dropouts(name: str, silos: int, seed: int) -> None:
-    """One round without and one with as many dropouts as the scheme bears, at moments drawn from ``seed``."""
+    """A round with up to as many dropouts as the scheme bears, who and when drawn from ``seed``."""
     draw = random.Random(seed)
-    for share in (0.0, 1.0):
-        scheme = SCHEMES[name](setting(silos, seed=seed))
-        bearable = silos - max(scheme.needed(step, 2) for step in scheme.steps)
-        gone = draw.sample(scheme.setting.cohort, int(share * draw.randint(0, bearable)))
-        steps = scheme.steps[: scheme.steps.index(scheme.counted) + 1] if name in THRESHOLD else scheme.steps
-        leaves = {silo: Leaves(draw.choice(steps), draw.choice(("before", "during"))) for silo in gone}
-        ending = Network(leaves, shuffles=draw).play(scheme)
-        assert_as_predicted(scheme, ending, leaves)
+    scheme = SCHEMES[name](setting(silos, seed=seed))
+    bearable = silos - max(scheme.needed(step, 2) for step in scheme.steps)
+    gone = draw.sample(scheme.setting.cohort, draw.randint(0, bearable))
+    steps = scheme.steps[: scheme.steps.index(scheme.counted) + 1] if name in THRESHOLD else scheme.steps
+    leaves = {silo: Leaves(draw.choice(steps), draw.choice(("before", "during"))) for silo in gone}
+    assert_as_predicted(scheme, Network(leaves, shuffles=draw).play(scheme), leaves)
 
 
 @pytest.mark.slow
