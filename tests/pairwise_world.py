@@ -25,7 +25,7 @@ from aggregator.server_step import STEPS as SERVER_STEPS
 from aggregator.settings import AggregatorSettings
 from aggregator.state import OpenRound
 from policies.loader import LoadedPolicy, load_threat_model
-from privacy.chain import EMPTY
+from privacy.chain import EMPTY, Head
 from privacy.errors import SealsumError
 from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.keystore import Identity
@@ -43,7 +43,7 @@ from silo_agent.results import open_result
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.schemes.half import SchemeHalf, Seat
 from silo_agent.transport import FederationClient
-from tests.aggregator_world import AsTlsPeer, client_of, submit
+from tests.aggregator_world import AsTlsPeer, client_of, content_digest, submit
 from tests.federation import Federation, demo_policy_text
 
 Ring = NDArray[np.uint32]
@@ -203,6 +203,12 @@ class PairwiseWorld:
         """The same, from a silo's thread."""
         asyncio.run_coroutine_threadsafe(self.until(happened), self.loop).result()
 
+    def call(self, method: str, party: str, path: str, raw: bytes = b"") -> httpx.Response:
+        """One call as any party, from a silo's thread."""
+        with httpx.Client(transport=_OnLoop(self, party), base_url="https://aggregator.test") as client:
+            headers = content_digest(raw) if method == "PUT" else {}
+            return client.request(method, path, content=raw, headers=headers)
+
     def log(self) -> list[tuple[str, dict[str, Any]]]:
         """Kind and body of every entry of the aggregator's log."""
         assert self.aggregator is not None
@@ -260,6 +266,11 @@ class Wire(Delivery):
         if silo.crashes == ("before", "parts"):
             silo.crashes = None
             raise Crashed
+        if silo.uploads is not None:
+            sent = silo.uploads(raw)
+            if sent is None:
+                return
+            raw = sent
         super().put_file(context, name, index, raw)
         if silo.twice:
             super().put_file(context, name, index, raw)
@@ -283,7 +294,17 @@ class CarriedSilo:
     """Sends everything two times."""
     own_policy: str | None = None
     """Its own threat model; else the federation's."""
+    uploads: Callable[[bytes], bytes | None] | None = None
+    """What it uploads as a part instead, if anything."""
+    masked_under: Digest | None = None
+    """The model it believes it was sent, where that is another."""
+    hides_it: bool = False
+    """Its manifest names the plan's model all the same."""
+    on_return: Callable[[], None] = lambda: None
+    """What happens while its process is down."""
     before_offers: Callable[[], None] = lambda: None
+    charge: Callable[[RoundPlan], Head] = lambda plan: EMPTY
+    """What reserves the round in a ledger before it signs a manifest; the ledger's head."""
     inboxes: dict[str, list[tuple[Envelope, ...]]] = field(default_factory=dict)
     sent: dict[str, list[tuple[Envelope, ...]]] = field(default_factory=dict)
     encoded: list[Ring] = field(default_factory=list)
@@ -361,14 +382,17 @@ class CarriedSilo:
         if self.leaves == "masked":
             raise Gone
         update = _Recorded(plan, np.full(plan.parameters, self.value, dtype=np.float32), 1.0)
-        self.outbox.put_parts(plan.context, half.seal(update, plan.model))
+        self.outbox.put_parts(plan.context, half.seal(update, self.masked_under or plan.model))
+        if self.hides_it:
+            half._masker.model = plan.model  # type: ignore[attr-defined]  # a silo may alter its own memory
         self.encoded.append(np.concatenate(update.drawn))
-        signed = half.manifest(EMPTY)
+        signed = half.manifest(self.charge(plan))
         contribution = Contribution(offer=offer, manifest=signed.manifest, seeds=signed.seeds)
         self._finish(half, self.outbox.complete(plan.context, contribution))
 
     def _come_back(self, offer: Envelope, plan: RoundPlan, wire: Wire) -> None:
         """As an agent starts: go on with a complete contribution, be offered the round again without one."""
+        self.on_return()
         pending = self.outbox.pending()
         try:
             if pending:
