@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from aggregator.assembly import Aggregator
 from policies.loader import load_threat_model
 from privacy.canonical import sha256_hex
-from privacy.chain import EMPTY
+from privacy.chain import EMPTY, Head
 from privacy.errors import SealsumError
 from privacy.ids import Context, Digest, PartyId, ServerId, SiloId
 from privacy.plan import JobSpec, RoundPlan, ValidityClaim
@@ -205,6 +205,8 @@ class ProvingSilo:
     """What a lying aggregator shows it as the step's inbox instead."""
     tamper: Callable[[bytes, Envelope], tuple[bytes, Envelope]] = lambda witness, proof: (witness, proof)
     before_conclude: Callable[[], None] = lambda: None
+    charge: Callable[[RoundPlan], Head] = lambda plan: EMPTY
+    """What reserves the round in a ledger before it signs a manifest; the ledger's head."""
     forge: Callable[[NDArray[np.uint64], Coin], NDArray[np.uint64]] | None = None
     results: list[RoundResult] = field(default_factory=list)
     faults: list[SealsumError] = field(default_factory=list)
@@ -277,7 +279,7 @@ class ProvingSilo:
         self.outbox.put_parts(plan.context, parts)
         if update.drawn:
             self.drawn = np.concatenate(update.drawn)
-        signed = half.manifest(EMPTY)
+        signed = half.manifest(self.charge(plan))
         stored = self.outbox.complete(
             plan.context, Contribution(offer=offer, manifest=signed.manifest, seeds=signed.seeds)
         )

@@ -1,41 +1,69 @@
-"""Evidence that the real aggregator, share servers and ledgers left behind, put before the verifier."""
+"""Evidence that real servers, agents and ledgers of every scheme left behind, put before the verifier."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
-from sealsum_verify.verify import verify_pack
+import pytest
+from sealsum_verify.verify import Report, verify_pack
 
-from privacy.chain import EMPTY
+from aggregator.assembly import Aggregator
+from privacy.chain import EMPTY, Head
 from privacy.dp.events import round_event
 from privacy.ids import PartyId, ServerId, SiloId
 from privacy.keystore import load_identity
-from privacy.plan import RoundPlan
+from privacy.plan import JobSpec, RoundPlan
 from sealsum.evidence import build_pack
 from sealsum.evidence_report import plain_report
 from silo_agent.ledger.ledger import Ledger, ledger_origin
 from silo_agent.ledger.spending import EpsilonCaps, Opening, Reserve
 from tests.aggregator_world import Silo, World, client_of, on_loop, send_share, submit
 from tests.evidence_pack import AT
+from tests.federation import Federation
+from tests.he_world import HeWorld, he_federation
+from tests.pairwise_world import PairwiseWorld
+from tests.validity_world import world as validity_world
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
+GRACE_S = 5
+"""So that every silo is in the cohort on a busy machine."""
+SECRET_KINDS = (
+    "pairwise_shares",
+    "pairwise_unmask",
+    "he_key",
+    "validity_check",
+)
+"""What can open an update, or is sealed to one party, and what opens checks of proofs."""
 
 
-@dataclass
-class PayingSilo(Silo):
-    """A silo that charges each round to a real ledger before it takes part."""
+class Books:
+    """A real ledger of each silo, which each round is charged to before its manifest is signed."""
 
-    ledger: Ledger | None = None
+    def __init__(self, root: Path, federation: Federation, spec: JobSpec) -> None:
+        caps = EpsilonCaps(round=1.0, job=3.0, lifetime=8.0)
+        opening = Opening(
+            dataset=spec.dataset, unit="patient", patient_id="patient", epsilon=caps, delta_max=1e-4
+        )
+        self._files = {silo: root / silo / f"{spec.dataset}.jsonl" for silo in federation.charter.silos}
+        self._ledgers = {
+            silo: Ledger(
+                file, ledger_origin(federation.name, silo, spec.dataset), federation.key(silo), opening, NOW
+            )
+            for silo, file in self._files.items()
+        }
 
-    async def _answer(self, client: httpx.AsyncClient, plan: RoundPlan) -> None:
-        assert self.ledger is not None
+    def charge(self, silo: str, plan: RoundPlan) -> Head:
+        """Reserve, begin and settle a round; the head after the reservation."""
         assert plan.dp is not None
+        ledger = self._ledgers[SiloId(PartyId(silo))]
         reserve = Reserve(
             job=plan.job,
             job_digest=plan.job_digest,
@@ -45,54 +73,162 @@ class PayingSilo(Silo):
             delta=plan.dp.delta,
             log_head=EMPTY,
         )
-        reserved = self.ledger.reserve(reserve, NOW)
-        self.ledger.begin(reserved, NOW)
-        update = self.world.federation.share(plan, self.name, self.update, ledger_head=reserved.head)
-        self.ledger.settle(plan.context, NOW)
+        reserved = ledger.reserve(reserve, NOW)
+        ledger.begin(reserved, NOW)
+        ledger.settle(plan.context, NOW)
+        return reserved.head
+
+    def charge_all(self, silos: Any) -> None:
+        """Have each of these silos charge its rounds."""
+        for silo in silos:
+            silo.charge = lambda plan, name=silo.name: self.charge(name, plan)
+
+    def close(self) -> dict[SiloId, bytes]:
+        """Their bytes."""
+        for ledger in self._ledgers.values():
+            ledger.close()
+        return {silo: file.read_bytes() for silo, file in self._files.items()}
+
+
+@dataclass
+class PayingSilo(Silo):
+    """A silo that charges each round before it takes part."""
+
+    books: Books | None = None
+
+    async def _answer(self, client: httpx.AsyncClient, plan: RoundPlan) -> None:
+        assert self.books is not None
+        head = self.books.charge(self.name, plan)
+        update = self.world.federation.share(plan, self.name, self.update, ledger_head=head)
         await send_share(self.world.to_servers(self.name), update)
         await self._post(client, f"/v1/rounds/{plan.context}/manifests", update.envelope)
 
 
+async def evidence_of(federation: Federation, aggregator: Aggregator) -> dict[str, Any]:
+    """What the aggregator answers the researcher."""
+    async with client_of(aggregator.app, federation.certificate_der("researcher")) as client:
+        evidence: dict[str, Any] = json.loads((await client.get("/v1/jobs/heart/evidence")).content)
+    return evidence
+
+
+async def logs_of(world: World) -> dict[ServerId, bytes]:
+    """Share servers' logs, as they answer the researcher."""
+    logs = {}
+    for server in world.federation.charter.share_servers:
+        async with world.as_party("researcher", server) as client:
+            logs[ServerId(server)] = (await client.get("/v1/log")).content
+    return logs
+
+
+def verified(
+    root: Path,
+    federation: Federation,
+    evidence: Mapping[str, Any],
+    books: Books,
+    logs: Mapping[ServerId, bytes] | None = None,
+) -> tuple[Report, bytes]:
+    """What the verifier says of the pack that the researcher exports."""
+    federation.identity("researcher", root / "researcher")
+    identity = load_identity(root / "researcher")
+    pack = build_pack(evidence, logs or {}, books.close(), identity, plain_report(evidence), AT)
+    report = verify_pack(pack, federation.officer.verify_key)
+    assert report.verified, report.fault
+    assert not [kind for kind in SECRET_KINDS if f'\\"kind\\":\\"{kind}\\"'.encode() in pack]
+    assert not [kind for kind in SECRET_KINDS if f'"kind":"{kind}"'.encode() in pack]
+    return report, pack
+
+
 @on_loop
-async def test_a_job_run_by_the_real_servers_yields_a_pack_that_verifies(tmp_path: Path) -> None:
+async def test_a_job_run_by_real_share_servers_yields_a_pack_that_verifies(tmp_path: Path) -> None:
     world = World(tmp_path)
     federation = world.federation
     spec = federation.job_spec(parameters=5)
-    caps = EpsilonCaps(round=1.0, job=3.0, lifetime=8.0)
-    opening = Opening(
-        dataset=spec.dataset, unit="patient", patient_id="patient", epsilon=caps, delta_max=1e-4
-    )
+    books = Books(tmp_path, federation, spec)
     async with world.running(world.build_aggregator()) as aggregator:
-        silos = []
-        for number in range(1, 5):
-            name = SiloId(PartyId(f"silo-{number}"))
-            origin = ledger_origin(federation.name, name, spec.dataset)
-            ledger = Ledger(tmp_path / name / "cardio.jsonl", origin, federation.key(name), opening, NOW)
-            update = np.full(5, 0.25 * number, dtype=np.float32)
-            silos.append(PayingSilo(world, aggregator, name, update, ledger=ledger))
+        silos = [
+            PayingSilo(world, aggregator, name, np.full(5, 0.25, dtype=np.float32), books=books)
+            for name in federation.charter.silos
+        ]
         await submit(world, aggregator, spec)
         await asyncio.wait_for(asyncio.gather(*(silo.run() for silo in silos)), 60)
-        der = federation.certificate_der("researcher")
-        async with client_of(aggregator.app, der) as client:
-            evidence = json.loads((await client.get(f"/v1/jobs/{spec.job}/evidence")).content)
-        logs = {}
-        for server in federation.charter.share_servers:
-            async with world.as_party("researcher", server) as client:
-                logs[ServerId(server)] = (await client.get("/v1/log")).content
-    ledgers = {}
-    for silo in silos:
-        assert silo.ledger is not None
-        silo.ledger.close()
-        ledgers[SiloId(PartyId(silo.name))] = (tmp_path / silo.name / "cardio.jsonl").read_bytes()
-    federation.identity("researcher", tmp_path / "researcher")
-    identity = load_identity(tmp_path / "researcher")
-    pack = build_pack(evidence, logs, ledgers, identity, plain_report(evidence), AT)
-
-    report = verify_pack(pack, federation.officer.verify_key)
-    assert report.verified, report.fault
-    assert (report.summary["rounds"], report.summary["openings"], report.summary["state"]) == (
-        2,
-        2,
-        "finished",
-    )
+        evidence = await evidence_of(federation, aggregator)
+        logs = await logs_of(world)
+    report, _ = verified(tmp_path, federation, evidence, books, logs)
+    summary = report.summary
+    assert (summary["rounds"], summary["openings"], summary["state"]) == (2, 2, "finished")
     assert sorted(report.epsilon) == ["silo-1", "silo-2", "silo-3", "silo-4"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "leaves"),
+    [
+        ("pairwise", None),
+        pytest.param("pairwise", "masked", marks=pytest.mark.slow),
+        pytest.param("pairwise", "unmask", marks=pytest.mark.slow),
+        ("bfv", None),
+        pytest.param("bfv", "opened", marks=pytest.mark.slow),
+        ("ckks", None),
+    ],
+)
+@on_loop
+async def test_a_job_run_by_one_real_server_yields_a_pack_that_verifies(
+    tmp_path: Path, scheme: str, leaves: str | None
+) -> None:
+    world = PairwiseWorld(tmp_path) if scheme == "pairwise" else HeWorld(tmp_path, he_federation(scheme))
+    world.settings["grace_s"] = GRACE_S
+    rounds = 1 if leaves else 2
+    spec = world.spec(rounds=rounds, **({"round_deadline_s": 3} if leaves else {}))
+    books = Books(tmp_path, world.federation, spec)
+    silos = world.silos(silo_2={"leaves": leaves})
+    books.charge_all(silos)
+    async with world.running() as aggregator:
+        view = await world.run_job(spec, silos)
+        assert view["state"] == "finished", view
+        evidence = await evidence_of(world.federation, aggregator)
+    report, pack = verified(tmp_path, world.federation, evidence, books)
+    summary = report.summary
+    assert (summary["rounds"], summary["openings"], summary["state"]) == (rounds, rounds, "finished")
+    for silo in silos:
+        assert not any(raw.tobytes() in pack for raw in silo.encoded), "an update"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheme", "step"), [("pairwise", "unmask"), ("bfv", "opened"), ("pairwise", "keys")]
+)
+@on_loop
+async def test_a_round_that_ended_by_name_verifies_too(tmp_path: Path, scheme: str, step: str) -> None:
+    world = PairwiseWorld(tmp_path) if scheme == "pairwise" else HeWorld(tmp_path, he_federation(scheme))
+    world.settings["grace_s"] = GRACE_S
+    spec = world.spec(round_deadline_s=3)
+    books = Books(tmp_path, world.federation, spec)
+    silos = world.silos(silo_2={"leaves": step}, silo_3={"leaves": step})
+    books.charge_all(silos)
+    async with world.running() as aggregator:
+        view = await world.run_job(spec, silos)
+        assert view["state"] == "failed", view
+        evidence = await evidence_of(world.federation, aggregator)
+    report, _ = verified(tmp_path, world.federation, evidence, books)
+    assert (report.summary["state"], report.summary["openings"]) == ("failed", int(step != "keys"))
+
+
+@pytest.mark.parametrize("cheats", [False, True])
+@on_loop
+async def test_a_job_with_proofs_of_validity_yields_a_pack_that_verifies(
+    tmp_path: Path, cheats: bool
+) -> None:
+    here = validity_world(tmp_path)
+    here.grace_s = GRACE_S
+    spec = here.spec()
+    books = Books(tmp_path, here.federation, spec)
+    ten_times_the_bound = [10 * (2 << 20), 0, 0, 0, 0, 1 << 20]
+    silos = here.silos(**({"silo_2": {"encoded": ten_times_the_bound}} if cheats else {}))
+    books.charge_all(silos)
+    outcome = await here.run_job(spec, silos)
+    assert outcome.view["state"] == "finished", outcome.view
+    async with here.running(here.build_aggregator()) as aggregator:
+        evidence = await evidence_of(here.federation, aggregator)
+    (round_,) = evidence["rounds"]
+    assert len(json.loads(round_["result"]["body"])["survivors"]) == (3 if cheats else 4)
+    report, _ = verified(tmp_path, here.federation, evidence, books, await logs_of(here))
+    assert (report.summary["openings"], report.summary["state"]) == (1, "finished")
