@@ -180,6 +180,8 @@ def test_every_number_of_silos_sums_exactly(name: str, silos: int) -> None:
         pytest.skip(
             "pairwise: n² sealed shares; test_conformance_masks has every n, test_pairwise_rounds 100"
         )
+    if name == "additive with validity" and silos > 20 and silos % 10:
+        pytest.skip("validity: each silo is proven by itself, so that tens stand for what is between them")
     if name in THRESHOLD and silos not in (2, 3, 5, 12):
         pytest.skip("threshold: every silo reads every other's ciphertexts; four numbers are sampled")
     assert_sampled_dropouts(name, silos, silos)
