@@ -12,10 +12,9 @@ from policies.assumption import assumption_of
 from policies.findings import Finding
 from policies.schema import ThreatModel
 from privacy.secagg.catalogue import SCHEMES
+from privacy.secagg.he.parameters import ONE_KEY_SCHEMES
 from privacy.secagg.pairwise.terms import MAX_SILOS, least_threshold
 
-ONE_KEY_SCHEMES = ("bfv", "ckks")
-"""All silos hold the one secret key."""
 ONE_SERVER_SEES_NO_SHARES = (
     "one server sees masked vectors or ciphertexts only, and there is no second party to check shares with; "
     "clipping at the silo and sanity checks on the sum are what is left"

@@ -53,6 +53,7 @@ EXTRAS: dict[str, str] = {
     "matplotlib": "demo",
     "safetensors": "researcher",
     "scipy": "demo",
+    "tenseal": "he",
 }
 """Optional distribution → the extra that installs it."""
 

@@ -24,9 +24,11 @@ DAY = dt.timedelta(days=1)
 REGISTRAR_URL = "https://localhost:9443"
 
 
-def found(directory: Path, name: str = "cardio-net", now: dt.datetime = NOW) -> Authority:
-    """A federation under the demo's policy."""
-    return found_authority(directory, name, load_threat_model(demo_policy_text()), now)
+def found(
+    directory: Path, name: str = "cardio-net", now: dt.datetime = NOW, scheme: str = "additive"
+) -> Authority:
+    """A federation under the demo's policy for a scheme."""
+    return found_authority(directory, name, load_threat_model(demo_policy_text(scheme)), now)
 
 
 def registrar_of(authority: Authority) -> Registrar:

@@ -8,6 +8,7 @@ from privacy.errors import ConfigurationError
 
 PROFILES: dict[str, str] = {
     "cross-hospital-strict": "hostile aggregator, colluding silos, rare diseases, patient-level unit",
+    "cross-hospital-one-server": "the same where nobody else runs a server: masks between hospitals",
     "demo-hospitals": "cross-hospital-strict scaled to the four hospitals of the demonstration",
     "demo-pairwise": "demo-hospitals without share servers: masks between hospitals, one server",
     "demo-bfv": "demo-hospitals with one curious server that adds ciphertexts; no hospital colludes",

@@ -11,6 +11,7 @@ from policies.loader import LoadedPolicy
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
 from privacy.roster import SEALED_TO, Charter, Member
+from privacy.secagg.he.parameters import ONE_KEY_SCHEMES, assert_available
 from sealsum.demo.cast import FEDERATION, cast_of
 from sealsum.demo.job import DemoTerms
 from sealsum.job_judgement import job_findings
@@ -21,7 +22,10 @@ def refuse_if_policy_does(policy: LoadedPolicy, terms: DemoTerms) -> None:
 
     Raises:
         PolicyRefusal: with every finding; nothing has been started.
+        ConfigurationError: the scheme needs a library that is not installed.
     """
+    if terms.scheme in ONE_KEY_SCHEMES:
+        assert_available()
     charter = _trial_charter(policy, terms.scheme)
     findings = list(roster_findings(policy.model, charter.members))
     findings += job_findings(policy, terms.job(FEDERATION, charter.digest), charter)

@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.explain import explain
-from policies.findings import MAX_TEXT, Finding, PolicyRefusal
+from policies.findings import MAX_TEXT, Finding, PolicyInvalid, PolicyRefusal
 from policies.gates import admit_plan, clear_cohort
 from policies.loader import load_threat_model
+from policies.rules_validity import validity_as_required
+from policies.upload_size import upload_bytes
 from privacy.plan import CohortMember, RoundPlan, ServerSlot, ValidityClaim
+from privacy.secagg.he.framing import Form, he_stretches, part_bytes
+from privacy.secagg.he.parameters import parameters_named
 from privacy.wire.messages import Refusal
-from tests.unit.policies.policies_terms import altered, bent, honest_round
+from tests.unit.policies.policies_terms import altered, bent, bent_demo, honest_round, planned_round, unjudged
 
 HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
 NAME = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
@@ -213,3 +217,78 @@ def test_a_loaded_threat_model_is_explained_with_its_own_numbers(
     assert f"{servers - 1} of {servers} share servers" in said
     assert f"ε = {cap:g}" in said
     assert ("A proxy that opens TLS and reads the models" in said) == inspected
+
+
+@settings(max_examples=60)
+@given(
+    scheme=st.sampled_from(["pairwise", "bfv", "ckks"]),
+    behaviour=st.sampled_from(["trusted", "honest_but_curious", "malicious"]),
+    with_aggregator=st.integers(0, 4),
+    among_silos=st.integers(0, 4),
+    minimum=st.integers(2, 12),
+    dropouts=st.integers(0, 6),
+    validity=st.sampled_from(["none", "range", "l2_bound"]),
+    servers=st.none() | st.fixed_dictionaries({"count": st.integers(2, 4), "max_colluding": st.just(1)}),
+)
+def test_a_threat_model_with_one_server_loads_only_if_its_scheme_keeps_every_assumption(
+    scheme: str,
+    behaviour: str,
+    with_aggregator: int,
+    among_silos: int,
+    minimum: int,
+    dropouts: int,
+    validity: str,
+    servers: dict[str, int] | None,
+) -> None:
+    changes: dict[str, object] = {
+        "assume.aggregator": {"behaviour": behaviour, "colludes_with_silos": with_aggregator},
+        "assume.silos.max_colluding": among_silos,
+        "limits.min_silos_open": minimum,
+        "limits.max_dropouts": dropouts,
+        "limits.max_weight_share": 1,
+        "require.validity": validity,
+    }
+    if servers is not None:
+        changes["assume.share_servers"] = servers
+    colluding = max(with_aggregator, among_silos)
+    kept = (
+        servers is None
+        and validity == "none"
+        and minimum >= colluding + 2
+        and not (behaviour == "trusted" and with_aggregator > 0)
+    )
+    if scheme == "pairwise":
+        kept = kept and (behaviour != "malicious" or 2 * minimum > minimum + dropouts + colluding)
+    else:
+        kept = kept and behaviour != "malicious" and colluding == 0
+    text = bent_demo(scheme, changes)
+    if not kept:
+        with pytest.raises(PolicyInvalid):
+            load_threat_model(text)
+        return
+    said = str(explain(load_threat_model(text).model))
+    assert "share server" not in said
+    assert f"at least {minimum} institutions" in said
+
+
+@given(scheme=st.sampled_from(["additive", "pairwise", "bfv", "ckks"]), parameters=st.integers(1, 10**7))
+def test_an_upload_is_judged_by_what_a_silo_really_sends(scheme: str, parameters: int) -> None:
+    plan = altered(planned_round(scheme).plan, parameters=parameters)
+    ring = 4 * (parameters + 1)
+    if plan.he is None:
+        assert upload_bytes(plan) == ring
+        return
+    row = parameters_named(plan.he)
+    sent = sum(part_bytes(row, part, Form.UPDATE) for part in he_stretches(row, plan.vector_length))
+    assert upload_bytes(plan) == sent + ring
+
+
+@given(norm=st.floats(0.01, 100), most=st.floats(0.01, 100), required=st.sampled_from(["range", "l2_bound"]))
+def test_no_looser_bound_than_required_is_ever_admitted(norm: float, most: float, required: str) -> None:
+    spec = unjudged(bent({"require.validity": required, "limits.update_norm_max": most})).spec
+    honest = honest_round()
+    claim = ValidityClaim(norm_bound=norm)
+    found = list(validity_as_required(spec, altered(honest.plan, validity=claim), honest.charter))
+    assert bool(found) == (norm > most)
+    said = str(explain(altered(honest.policy.model, spec=spec)))
+    assert f"longer than {most:g}" in said

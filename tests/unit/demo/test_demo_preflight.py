@@ -10,11 +10,14 @@ from click.testing import CliRunner
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from policies.profiles import profile_text
+from privacy.plan import SchemeName
 from privacy.secagg.catalogue import SCHEMES
 from sealsum.cli import cli
-from sealsum.demo.cast import CAST
+from sealsum.demo.cast import CAST, cast_of
 from sealsum.demo.job import demo_terms
+from sealsum.demo.options import POLICIES
 from sealsum.demo.preflight import refuse_if_policy_does
+from sealsum.policy_commands import read_policy
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +79,23 @@ def test_a_policy_that_is_none_is_refused_with_the_profiles(tmp_path: Path) -> N
     result = CliRunner().invoke(cli, ["demo", "--policy", "no-such", "--out", str(tmp_path / "out")])
     assert result.exit_code == 78
     assert "demo-hospitals" in result.output
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("rounds", [1, 20])
+def test_the_job_of_each_scheme_is_admitted_by_the_policy_that_the_demo_takes_for_it(
+    scheme: SchemeName, rounds: int
+) -> None:
+    policy = read_policy(POLICIES[scheme])
+    refuse_if_policy_does(policy, demo_terms(rounds, 3.0, seed=0, round_cap=1.0, scheme=scheme))
+
+
+def test_no_share_server_plays_where_the_aggregator_is_the_one_server() -> None:
+    assert {part.role for part in cast_of("pairwise")} == {"silo", "aggregator", "researcher"}
+    assert cast_of("additive") == CAST
+
+
+def test_a_policy_of_another_scheme_is_refused_before_anything_runs() -> None:
+    with pytest.raises(PolicyRefusal, match="scheme: the plan sums updates by another scheme") as refused:
+        refuse_if_policy_does(read_policy("demo-hospitals"), demo_terms(20, 3.0, seed=0, scheme="pairwise"))
+    assert "roster.share_servers" in {finding.rule for finding in refused.value.findings}

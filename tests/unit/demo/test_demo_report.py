@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
+from typing import get_args
 
+import pytest
+
+from privacy.plan import SchemeName
+from privacy.secagg.catalogue import SCHEMES
 from sealsum.demo.picture import draw
 from sealsum.demo.report import render_report
 from sealsum.demo.results import RefusalRow, Verdict
+from sealsum.demo.seen import non_claims, seen
 from sealsum.demo.summary import summarise, table_of
 from tests.unit.demo.example import example_result
 
@@ -90,3 +96,18 @@ def test_a_pack_the_verifier_rejects_is_not_called_verified() -> None:
 
 def test_the_closing_table_has_a_row_a_hospital_and_one_for_all() -> None:
     assert table_of(summarise(example_result(), ACCEPTED, "evidence.zip", 61.2)).row_count == 5
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_page_says_by_which_scheme_and_what_each_party_then_saw(scheme: str) -> None:
+    result = example_result(scheme=scheme)
+    text = render_report(result, draw(result), ACCEPTED).decode()
+    assert f"<em>{scheme}</em>, which withstands" in text
+    assert ("share server" in text) == (scheme == "additive")
+    assert "aggregator" in text
+
+
+def test_words_for_the_report_exist_for_every_scheme_that_a_job_may_name() -> None:
+    for scheme in get_args(SchemeName):
+        assert len(seen(scheme)) >= 3
+        assert any("DP noise" in sentence for sentence in non_claims(scheme))

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from aggregator.enrolment.authority import Authority
-from aggregator.enrolment.chartering import seal_charter
+from aggregator.enrolment.chartering import roster_findings, seal_charter
 from policies.findings import PolicyRefusal
+from policies.loader import load_threat_model
 from privacy.errors import ConfigurationError, Conflict, OutOfOrder, SignatureRejected
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
@@ -17,6 +18,7 @@ from privacy.roster import Charter
 from privacy.wire.charter import OFFICER, federation_context, open_charter, sign_charter, succeed_charter
 from privacy.wire.envelope import sign_message
 from tests.enrolment import ROSTER, enrol_all, found, guest, invited
+from tests.federation import Federation, demo_policy_text
 
 
 @pytest.fixture
@@ -111,6 +113,32 @@ def test_share_servers_of_one_operator_are_not_sealed(authority: Authority) -> N
     enrol_all(authority, roster)
     with pytest.raises(PolicyRefusal, match=r"roster\.operators"):
         seal_charter(authority, drop_pending=False)
+
+
+@pytest.mark.parametrize("scheme", ["pairwise", "bfv", "ckks"])
+def test_a_federation_with_one_server_is_sealed_without_share_servers(tmp_path: Path, scheme: str) -> None:
+    authority = found(tmp_path / "fed", scheme=scheme)
+    enrol_all(authority, tuple(who for who in ROSTER if who.role != "share_server"))
+    charter = seal_charter(authority, drop_pending=False)
+    assert charter.share_servers == ()
+    assert all(charter.member(silo).sealing_key for silo in charter.silos), (
+        "peers seal shares and keys to silos"
+    )
+
+
+def test_a_share_server_that_would_hold_nothing_is_not_sealed(tmp_path: Path) -> None:
+    authority = found(tmp_path / "fed", scheme="pairwise")
+    enrol_all(authority)
+    with pytest.raises(PolicyRefusal, match=r"roster\.share_servers.*aggregator is the one server"):
+        seal_charter(authority, drop_pending=False)
+
+
+def test_more_silos_than_pairwise_carries_are_not_sealed() -> None:
+    policy = load_threat_model(demo_policy_text("pairwise")).model
+    federation = Federation(silos=101, servers=0)
+    found_rules = [finding.rule for finding in roster_findings(policy, federation.charter.members)]
+    assert found_rules == ["roster.silos_beyond_scheme"]
+    assert list(roster_findings(policy, Federation(silos=100, servers=0).charter.members)) == []
 
 
 def test_silos_of_one_institution_count_once(authority: Authority) -> None:

@@ -132,7 +132,7 @@ def test_explain_says_both_halves() -> None:
 
 
 def test_a_name_that_is_neither_profile_nor_file_is_refused_with_the_profiles() -> None:
-    with pytest.raises(ConfigurationError, match=r"cross-hospital-strict, demo-hospitals.*'lenient'"):
+    with pytest.raises(ConfigurationError, match=r"cross-hospital-strict, .*demo-hospitals.*'lenient'"):
         read_policy("lenient")
 
 

@@ -7,15 +7,15 @@ import pytest
 from policies.assumption import assumption_of
 from policies.explain import explain
 from policies.loader import load_threat_model
+from policies.profiles import profile_text
 from policies.rules_assumed import ONE_SERVER_SEES_NO_SHARES, threshold_reachable
 from policies.rules_loader import open_threats_are_named
-from privacy.secagg.catalogue import SCHEMES
 from privacy.secagg.pairwise.terms import least_threshold
 from tests.federation import demo_policy_text
 from tests.unit.policies.policies_terms import ABSENT, bent, bent_demo, findings_of, rules_of, unjudged
 
-ONE_SERVER = tuple(name for name in ("pairwise", "bfv", "ckks") if name in SCHEMES)
-ONE_KEY = tuple(name for name in ONE_SERVER if name != "pairwise")
+ONE_KEY = ("bfv", "ckks")
+ONE_SERVER = ("pairwise", *ONE_KEY)
 SERVERS = {"count": 2, "max_colluding": 1}
 EXTERNAL = {"assume.recipient.kind": "external"}
 
@@ -65,12 +65,10 @@ def test_a_malicious_aggregator_is_refused_even_where_nobody_colludes(scheme: st
     assert "scale or replace" in finding.sentence
 
 
-@pytest.mark.skipif("ckks" not in SCHEMES, reason="ckks is not carried")
 def test_approximate_decryptions_stay_with_the_silos() -> None:
     assert rules_of(bent_demo("ckks", EXTERNAL)) == ["ckks_decryption_leaves_silos"]
 
 
-@pytest.mark.skipif("bfv" not in SCHEMES, reason="bfv is not carried")
 def test_exact_decryptions_may_leave_the_silos() -> None:
     assert rules_of(bent_demo("bfv", EXTERNAL)) == []
 
@@ -126,6 +124,14 @@ def test_where_a_threat_model_loads_every_cohort_reaches_its_threshold_after_all
 def test_a_cohort_that_every_silo_can_mask_with_has_a_largest_size() -> None:
     assert rules_of(bent_demo("pairwise", {"limits.min_silos_open": 100})) == ["cohort_beyond_scheme"]
     assert rules_of(bent_demo("pairwise", {"limits.min_silos_open": 99})) == []
+
+
+def test_a_silo_of_a_hospital_without_share_servers_finds_a_strict_profile() -> None:
+    spec = load_threat_model(profile_text("cross-hospital-one-server")).model.spec
+    assert (spec.require.secagg.scheme, spec.assume.aggregator.behaviour) == ("pairwise", "malicious")
+    strict = load_threat_model(profile_text("cross-hospital-strict")).model.spec
+    assert spec.limits == strict.limits
+    assert spec.assume.silos == strict.assume.silos
 
 
 # --- poisoning ---
