@@ -15,6 +15,7 @@ from privacy.dp.accountant import ACCOUNTANT, ACCOUNTANT_VERSION, epsilon, epsil
 from privacy.dp.events import DpEvent
 from privacy.ids import SiloId
 from privacy.plan import DpTerms, JobSpec
+from privacy.secagg.catalogue import PROTOCOLS, SCHEMES
 from silo_agent.ledger.spending import Account
 
 _DECIMALS = 4
@@ -32,7 +33,18 @@ TRUST = (
     "each silo adds the noise itself, so the guarantee towards everybody else rests on that silo's own agent "
     "running as published. Secure aggregation hides single updates besides; the claim does not rest on it."
 )
-RANDOMNESS = "noise, batches and masks come from AES-256-CTR keystreams under keys of the operating system"
+RANDOMNESS = (
+    "noise, batches and, where the scheme has them, masks come from AES-256-CTR keystreams under keys of the "
+    "operating system"
+)
+_BY_ALL_SERVERS = "every share server signs the one set of silos that its share is summed over"
+_BY_AGGREGATOR = "the aggregator signs the one set of silos in the sum"
+_SURVIVORS: Mapping[str, str] = {
+    "additive": _BY_ALL_SERVERS,
+    "pairwise": f"{_BY_AGGREGATOR}, and t of these silos sign the same set before masks come off",
+    "bfv": f"{_BY_AGGREGATOR}, and these silos sign what it decrypts to",
+    "ckks": f"{_BY_AGGREGATOR}, and these silos sign what it decrypts to",
+}
 LIMITS = (
     "The unit's number at each silo is not disclosed; each silo must judge δ against its own number.",
     "Noise has finite precision (drawn as float64, cut at 8.2 standard deviations); nothing corrects for it.",
@@ -47,6 +59,8 @@ def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[st
     if job.dp is None:
         return {
             **dict.fromkeys(("unit", "adjacency", "delta", "mechanism")),
+            "scheme": job.scheme,
+            "secagg": secagg_claim(job),
             "silos": {},
             "statement": "No differential privacy is claimed: the job ran without it.",
             "limits": ["A model trained without differential privacy may reveal its training data."],
@@ -69,9 +83,28 @@ def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[st
         "composition": COMPOSITION,
         "model": {"kind": job.dp.model, "trust": TRUST},
         "randomness": RANDOMNESS,
+        "scheme": job.scheme,
+        "secagg": secagg_claim(job),
         "silos": silos,
         "statement": _statement(job.dp, terms["delta"], silos),
         "limits": list(LIMITS),
+    }
+
+
+def survivors_signed(scheme: str) -> str:
+    """Who signs whose updates are in a sum, as a sentence without its full stop."""
+    return _SURVIVORS.get(scheme, _BY_AGGREGATOR)
+
+
+def secagg_claim(job: JobSpec) -> dict[str, str]:
+    """How updates were added up, in the catalogue's words; who withstands whom is for people to weigh."""
+    known = {**PROTOCOLS, **SCHEMES}[job.scheme]
+    bound = "" if job.validity is None else job.validity.model_dump(mode="json")["norm_bound"]
+    proof = f"every share server checked a proof that the norm of each update in a sum is at most {bound}"
+    return {
+        "withstands": known.withstands,
+        "survivors": survivors_signed(job.scheme),
+        "validity": proof if bound else "no party checked single updates: a silo may have sent any numbers",
     }
 
 

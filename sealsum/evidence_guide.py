@@ -17,12 +17,23 @@ _GUIDE = """# How to check this pack without trusting who made it
    It prints twelve checks and ends with exit code 0 (verified) or 5 (not; it names the entry).
 
 What a verified pack shows: who took part, under which policy and on which job; that each round opened at
-most one sum, of the silos that every share server had accepted; that each model follows from the last; and
-that the claimed ε is what the silos' own ledgers cost. Believe the program's numbers, not `report.html`.
+most one sum, of at least as many silos as the plan demands; that each model follows from the last; and that
+the claimed ε is what the silos' own ledgers cost. Believe the program's numbers, not `report.html`.
+
+Who vouches for a sum differs by scheme (`scheme` in `job/job.json`):
+
+- `additive`: every share server accepted the same manifests, signed the same silos and its share of their sum.
+  With a norm bound (`validity`): besides, a coin that all servers tossed, each silo's proof for it, and every
+  server's verdict on it; only silos that all servers passed are in the sum.
+- `pairwise`: at least t silos signed the very set that was summed, under the keys of that round; t is what
+  the threat model in `policy/policy.yaml` demands, or more.
+- `bfv`, `ckks`: all updates are under one key, the aggregator signed one sum of exactly the survivors'
+  ciphertexts, and the silos signed what it decrypts to, all the same.
 
 What it cannot show: that a silo trained on the data it names, that a silo's agent added the noise its
 ledger records, or what a party did outside the protocol. The tail of a log or ledger behind the last entry
-that somebody else has witnessed could have been cut off by its owner.
+that somebody else has witnessed could have been cut off by its owner. Nothing that could open an update is in
+here, so masks, ciphertexts and proofs are not opened again: their digests are, and who signed them.
 """
 
 

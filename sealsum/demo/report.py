@@ -16,6 +16,7 @@ from sealsum.demo.picture import Drawings
 from sealsum.demo.results import DemoResult, Verdict, largest, middle
 from sealsum.demo.seen import non_claims, seen
 from sealsum.demo.summary import NOTE
+from sealsum.evidence_claim import survivors_signed
 
 
 def render_report(result: DemoResult, drawings: Drawings, verdict: Verdict | None) -> bytes:
@@ -37,6 +38,7 @@ def render_report(result: DemoResult, drawings: Drawings, verdict: Verdict | Non
         version=__version__,
         note=NOTE,
         withstands=SCHEMES[result.scheme].withstands,
+        survivors=survivors_signed(result.scheme),
         seen=seen(result.scheme),
         non_claims=non_claims(result.scheme),
         # Our own drawing, made from numbers and our own titles: the one text that is not escaped.
