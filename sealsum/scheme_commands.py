@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import click
 
-from privacy.secagg.catalogue import PROTOCOLS, SCHEMES, Scheme
+from privacy.secagg.catalogue import PROTOCOLS, SCHEMES, Cost, Scheme
 
 _WIDTH = 100
 _LABEL = 16
@@ -45,7 +45,8 @@ def _page(entry: Scheme) -> str:
         ("colluding", f"servers: {entry.colluding_servers}"),
         ("interaction", f"a silo sends and then waits {entry.rounds} × a round"),
         ("bytes/parameter", f"{entry.bytes_per_parameter:g} up, {entry.bytes_down_per_parameter:g} down"),
-        ("CPU", f"silo {entry.cost.silo:g} ×, servers {entry.cost.servers:g} × a plaintext sum"),
+        ("CPU", _spoken(entry.cost)),
+        *([("with validity", _spoken(entry.cost_with_validity))] if entry.cost_with_validity else []),
         ("dropout", entry.dropout),
         ("validity", ", ".join(sorted(entry.validity))),
         *(("refused when" if number == 0 else "", reason) for number, reason in enumerate(entry.refused)),
@@ -56,3 +57,7 @@ def _page(entry: Scheme) -> str:
         for label, text in lines
     ]
     return "\n".join([f"{entry.name} ({state})", *body])
+
+
+def _spoken(cost: Cost) -> str:
+    return f"silo {cost.silo:g} ×, servers {cost.servers:g} × a plaintext sum"

@@ -40,6 +40,8 @@ class Scheme:
     """Values of ``require.validity`` that it can enforce."""
     refused: tuple[str, ...]
     """When the check of a threat model, or a silo, refuses it."""
+    cost_with_validity: Cost | None = None
+    """The same where each silo proves its update on shares."""
 
 
 _NO_VALIDITY = "validity is required: one server sees no shares, so it has nobody to check them with"
@@ -61,6 +63,7 @@ SCHEMES: dict[str, Scheme] = {
             "share servers may share an operator although one may collude or the aggregator is malicious",
             "validity is required: this release cannot check an update inside its shares",
         ),
+        cost_with_validity=Cost(silo=78.0, servers=412.0),
     ),
     "pairwise": Scheme(
         name="pairwise",
