@@ -7,6 +7,7 @@ from pathlib import Path
 from policies.loader import LoadedPolicy, load_threat_model
 from policies.profiles import profile_text
 from privacy.errors import ConfigurationError
+from privacy.secagg.he.parameters import ONE_KEY_SCHEMES, assert_available
 from silo_agent.settings import SiloSettings, names_a_file
 
 
@@ -24,3 +25,13 @@ def load_own_policy(settings: SiloSettings) -> LoadedPolicy:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"threat_model: {path}: cannot be read ({type(error).__name__})") from error
     return load_threat_model(text)
+
+
+def assert_scheme_runs(policy: LoadedPolicy) -> None:
+    """Refuse to serve under a threat model whose scheme this installation lacks the libraries for.
+
+    Raises:
+        ConfigurationError: it does; the message names the library and its extra.
+    """
+    if policy.model.spec.require.secagg.scheme in ONE_KEY_SCHEMES:
+        assert_available()

@@ -17,7 +17,7 @@ from silo_agent.datasets import assert_readable
 from silo_agent.durable import private_directory
 from silo_agent.json_log import log_to_stderr
 from silo_agent.ledger_commands import config_option
-from silo_agent.own_policy import load_own_policy
+from silo_agent.own_policy import assert_scheme_runs, load_own_policy
 from silo_agent.settings import read_settings
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ def run(context: click.Context, config: Path, until_idle: bool) -> None:
         raise ConfigurationError(
             f"state_dir: expected the identity of a silo, got one of a {identity.pin.role}"
         )
+    own_policy = load_own_policy(settings)
+    assert_scheme_runs(own_policy)
     for dataset in settings.datasets.values():
         assert_readable(dataset)
     _log.info(
@@ -52,7 +54,7 @@ def run(context: click.Context, config: Path, until_idle: bool) -> None:
             "datasets": sorted(settings.datasets),
         },
     )
-    agent = Agent(settings, identity, load_own_policy(settings))
+    agent = Agent(settings, identity, own_policy)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         agent.stop()

@@ -18,6 +18,7 @@ from privacy.chain import parse_entry
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.ids import Digest, PartyId, SiloId
 from privacy.keystore import load_identity
+from privacy.secagg.he import parameters
 from silo_agent.cli import silo
 from silo_agent.ledger.books import Books, ledger_path
 from silo_agent.ledger.ledger import CapReached
@@ -188,3 +189,17 @@ def test_a_renamed_dataset_does_not_begin_with_nothing_spent(tmp_path: Path) -> 
     renamed = read_settings(_write(tmp_path, {**GOOD, "datasets": {"cardio-2": GOOD["datasets"]["cardio"]}}))
     with pytest.raises(ConfigurationError, match="no dataset 'cardio'; if it was renamed"):
         Books(identity, renamed, load_own_policy(renamed), datetime.now(UTC))
+
+
+@pytest.mark.parametrize("profile", ["demo-bfv", "demo-ckks"])
+def test_an_agent_without_the_schemes_library_ends_at_once_and_names_the_extra(
+    tmp_path: Path, profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parameters, "find_spec", lambda name: None)
+    Federation().identity("silo-1", tmp_path / "state")
+    config = _write(tmp_path, {**GOOD, "threat_model": profile})
+    result = CliRunner().invoke(silo, ["run", "--config", str(config)])
+    assert isinstance(result.exception, ConfigurationError)
+    assert "sealsum[he]" in str(result.exception)
+    budget = CliRunner().invoke(silo, ["budget", "--config", str(config), "--json"])
+    assert budget.exit_code == 0, "looking at a budget needs no such library"
