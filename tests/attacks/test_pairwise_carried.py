@@ -1,4 +1,4 @@
-"""Who lies in a carried pairwise round gets nothing: an aggregator to silos, a silo to all, a reader to both."""
+"""Who lies in a carried pairwise round gets nothing: an aggregator to silos, a silo to all, a reader."""
 
 from __future__ import annotations
 
