@@ -166,13 +166,15 @@ class PairwiseWorld:
 
     async def work(self, silos: Sequence[CarriedSilo], seconds: float = 90) -> None:
         """Have the silos take part, each in a thread of its own, until the job has ended."""
-        with ThreadPoolExecutor(len(silos)) as threads:
-            try:
-                running = [self.loop.run_in_executor(threads, silo.run) for silo in silos]
-                await asyncio.wait_for(asyncio.gather(*running), seconds)
-            finally:
-                for silo in silos:
-                    silo.stopping.set()
+        threads = ThreadPoolExecutor(len(silos))
+        try:
+            running = [self.loop.run_in_executor(threads, silo.run) for silo in silos]
+            await asyncio.wait_for(asyncio.gather(*running), seconds)
+        finally:
+            for silo in silos:
+                silo.stopping.set()
+            # Not on this thread: they may be waiting for an answer of the aggregator, which runs on it.
+            await asyncio.to_thread(threads.shutdown)
 
     async def view(self) -> dict[str, Any]:
         """The job, as its researcher sees it."""
