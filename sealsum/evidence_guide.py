@@ -22,7 +22,7 @@ the claimed ε is what the silos' own ledgers cost. Believe the program's number
 
 Who vouches for a sum differs by scheme (`scheme` in `job/job.json`):
 
-- `additive`: every share server accepted the same manifests, signed the same silos and its share of their sum.
+- `additive`: every share server accepted the same manifests, signed the same silos, and its share of the sum.
   With a norm bound (`validity`): besides, a coin that all servers tossed, each silo's proof for it, and every
   server's verdict on it; only silos that all servers passed are in the sum.
 - `pairwise`: at least t silos signed the very set that was summed, under the keys of that round; t is what

@@ -32,10 +32,10 @@ class Bracket:
 def check_claim(claim: Json, job: Job, spending: Mapping[str, Spending]) -> dict[str, Bracket]:
     """(12) The claim is true of the ledgers:
 
-    (a) its unit, adjacency, δ and mechanism are the job's; (b) it names exactly the silos that reserved,
-    with their rounds and steps; (c) each ε lies between the lower and the upper bound computed here, its
-    RDP value agrees with ours; (d) ε and δ are within the caps that the silo signed into its ledger;
-    (e) the sentence for people gives the same numbers.
+    (a) its scheme, unit, adjacency, δ and mechanism are the job's; (b) it names exactly the silos that
+    reserved, with their rounds and steps; (c) each ε lies between the lower and the upper bound computed
+    here, its RDP value agrees with ours; (d) ε and δ are within the caps that the silo signed into its
+    ledger; (e) the sentence for people gives the same numbers.
     """
     dp = job.terms["dp"]
     # (a)
@@ -69,13 +69,14 @@ def check_claim(claim: Json, job: Job, spending: Mapping[str, Spending]) -> dict
 
 def _terms(job: Job) -> Json:
     dp = job.terms["dp"]
+    scheme = {"scheme": job.terms["scheme"]}
     if dp is None:
-        return dict.fromkeys(("unit", "adjacency", "delta", "mechanism"))
+        return scheme | dict.fromkeys(("unit", "adjacency", "delta", "mechanism"))
     local = (dp["model"], dp["adjacency"], dp["sampling"]) == ("local", "add_remove", "poisson")
     demand(local, "job/job.json", "this program accounts for local DP, add/remove, Poisson sampling alone")
     mechanism = {field: dp[field] for field in ("sample_rate", "noise_multiplier", "clip_l2", "normaliser")}
     mechanism |= {"name": "poisson_gaussian", "steps_per_round": job.terms["training"]["local_steps"]}
-    return {"mechanism": mechanism} | {field: dp[field] for field in ("unit", "adjacency", "delta")}
+    return scheme | {"mechanism": mechanism} | {field: dp[field] for field in ("unit", "adjacency", "delta")}
 
 
 def _sentence(claim: Json, job: Job) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from sealsum_verify.encoding import Fault, demand
 
 ENTRY = "policy/policy.yaml"
-_PIECE = r"[A-Za-z0-9_./+-]+"
+_PIECE = r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*"
 _WORD = rf"{_PIECE}(?:[: ]{_PIECE})*"
 _LINE = re.compile(rf"( *)(?:([A-Za-z_0-9]+):|-)(?: +({_WORD}|\{{.*\}}|\[.*\]))? *")
 _COMMENT = re.compile(r"(^|(?<= ))#.*")

@@ -206,6 +206,7 @@ CLAIM_EDITS: dict[str, Callable[[Any], Any]] = {
     "another unit": lambda c: c.update(unit="record"),
     "more noise than the job had": lambda c: c["mechanism"].update(noise_multiplier="8.0"),
     "a smaller clip": lambda c: c["mechanism"].update(clip_l2="0.1"),
+    "another scheme": lambda c: c.update(scheme="bfv"),
     "a comforting sentence": lambda c: c.update(statement="No data ever left."),
     "an ε that is no number": lambda c: c["silos"]["silo-1"].update(epsilon="nan"),
     "an ε that is a JSON number": lambda c: c["silos"]["silo-1"].update(epsilon=1),

@@ -17,10 +17,20 @@ from privacy.ids import PartyId
 from privacy.wire.envelope import _signed_bytes
 from sealsum.evidence_archive import canonical_zip
 from tests.evidence_pack import Records, files_of, resigned, shared_pack, shared_records
+from tests.evidence_schemes import PROTOCOLS
 from tests.federation import Federation
 
 WORD_OF_THE_SIGNER = {"software/versions.json", "report.html", "VERIFY.md", "manifest.json", "manifest.sig"}
-PROSE = {"records_per_unit", "sampling", "accountant", "composition", "model", "randomness", "limits"}
+PROSE = {
+    "records_per_unit",
+    "sampling",
+    "accountant",
+    "composition",
+    "model",
+    "randomness",
+    "secagg",
+    "limits",
+}
 """Of the claim: what is said and not computed."""
 
 scalars = st.none() | st.booleans() | st.integers(-3, 2**53 - 1) | st.text(max_size=8)
@@ -101,8 +111,9 @@ def canonical_bytes_or_none(value: Any) -> bytes | None:
 @given(st.data())
 def test_whatever_any_party_signs_the_verifier_judges_and_never_crashes(data: st.DataObject) -> None:
     """All keys in one adversary's hand: any value of any signed body is replaced and signed anew."""
-    records = shared_records()
-    files = files_of(shared_pack())
+    protocol = data.draw(st.sampled_from(PROTOCOLS))
+    records = shared_records(protocol)
+    files = files_of(shared_pack(protocol))
     document = json.loads(files["rounds/0001.json"])
     envelopes = [
         p for p in places(document) if p and isinstance(at(document, p), dict) and "body" in at(document, p)
@@ -118,6 +129,20 @@ def test_whatever_any_party_signs_the_verifier_judges_and_never_crashes(data: st
     files["rounds/0001.json"] = canonical_bytes(replaced(document, where, forged))
     report = verify_pack(resigned(files, records))
     assert report.verified or report.fault is not None
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_changing_any_value_of_a_round_of_any_scheme_is_noticed(data: st.DataObject) -> None:
+    protocol = data.draw(st.sampled_from(PROTOCOLS))
+    files = files_of(shared_pack(protocol))
+    document = json.loads(files["rounds/0001.json"])
+    path = data.draw(st.sampled_from(places(document)[1:]))
+    new = replaced(document, path, data.draw(values))
+    if canonical_bytes(new) == files["rounds/0001.json"]:
+        return
+    files["rounds/0001.json"] = canonical_bytes(new)
+    assert verify_pack(resigned(files, shared_records(protocol))).fault is not None, path
 
 
 def at(value: Any, path: tuple[Any, ...]) -> Any:

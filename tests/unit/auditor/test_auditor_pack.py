@@ -9,6 +9,7 @@ import sys
 import tokenize
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sealsum_verify
@@ -22,15 +23,18 @@ from privacy.errors import LedgerDamaged, MalformedMessage, NotAllowed, OutOfOrd
 from privacy.ids import PartyId, SiloId
 from sealsum.evidence import build_pack
 from sealsum.evidence_archive import canonical_zip
-from tests.evidence_pack import AT, Records, files_of, honest_records, resigned, shared_pack, shared_records
-from tests.federation import Federation
+from tests.evidence_pack import (
+    AT,
+    files_of,
+    honest_records,
+    resigned,
+    shared_pack,
+    shared_records,
+    started_records,
+)
+from tests.evidence_schemes import EMPTY_SECTIONS, PROTOCOLS, Protocol
 
 AUDITOR = Path(sealsum_verify.__file__).parent
-
-
-def started(**job: object) -> Records:
-    federation = Federation()
-    return Records(federation, federation.job_spec(**job))
 
 
 def test_an_honest_pack_passes_every_check() -> None:
@@ -42,7 +46,7 @@ def test_an_honest_pack_passes_every_check() -> None:
 
 
 def test_a_pack_of_dropouts_refusals_and_aborted_rounds_passes() -> None:
-    records = started(rounds=5)
+    records = started_records(rounds=5)
     records.add_round(1, absent=("silo-4",))
     records.add_round(2, refusing=("silo-1",))
     records.add_round(3, outcome="aborted", opening=False, absent=("silo-1", "silo-2"))
@@ -55,7 +59,7 @@ def test_a_pack_of_dropouts_refusals_and_aborted_rounds_passes() -> None:
 
 
 def test_a_round_that_was_reserved_and_aborted_still_counts_in_the_claim() -> None:
-    records = started(rounds=2)
+    records = started_records(rounds=2)
     records.add_round(1, outcome="aborted", opening=False)
     records.add_round(2, job_state="finished")
     claim = json.loads(files_of(records.pack())["dp/claim.json"])
@@ -63,7 +67,7 @@ def test_a_round_that_was_reserved_and_aborted_still_counts_in_the_claim() -> No
 
 
 def test_a_job_before_its_first_round_has_evidence_too() -> None:
-    report = verify_pack(started().pack())
+    report = verify_pack(started_records().pack())
     assert (report.verified, report.summary["state"]) == (True, "waiting")
 
 
@@ -71,6 +75,48 @@ def test_a_job_without_dp_claims_none() -> None:
     report = verify_pack(honest_records(1, dp=None).pack())
     assert report.verified, report.fault
     assert report.epsilon == {}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_honest_pack_of_each_scheme_passes_every_check(protocol: Protocol) -> None:
+    report = verify_pack(shared_pack(protocol), shared_records(protocol).federation.officer.verify_key)
+    assert report.verified, report.fault
+    assert report.summary["openings"] == report.summary["rounds"] == 2
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_pack_of_dropouts_and_aborted_rounds_of_each_scheme_passes(protocol: Protocol) -> None:
+    records = started_records(protocol, 4, dp=None)
+    records.add_round(1, absent=("silo-4",))
+    records.add_round(2, outcome="aborted", opening=False, absent=("silo-1", "silo-2"))
+    records.add_round(3, outcome="aborted")
+    records.add_round(4, refusing=("silo-1",), job_state="finished")
+    report = verify_pack(records.pack())
+    assert report.verified, report.fault
+    assert (report.summary["rounds"], report.summary["openings"]) == (4, 3)
+
+
+def test_every_round_has_every_section_and_only_its_schemes_are_filled() -> None:
+    filled = {
+        protocol: {name for name, sent in _round(protocol).items() if sent and name not in COMMON}
+        for protocol in PROTOCOLS
+    }
+    assert filled == {
+        "additive": {"accepted", "openings"},
+        "validity": {"accepted", "openings", "coins", "proofs", "verdicts"},
+        "pairwise": {"keys", "consistency"},
+        "bfv": {"sum", "opened"},
+        "ckks": {"sum", "opened"},
+    }
+
+
+COMMON = ("offer", "manifests", "survivors", "result")
+
+
+def _round(protocol: Protocol) -> dict[str, Any]:
+    round_: dict[str, Any] = json.loads(files_of(shared_pack(protocol))["rounds/0001.json"])
+    assert set(round_) == {*COMMON, *EMPTY_SECTIONS}
+    return round_
 
 
 def test_a_silo_may_sign_a_pack_but_only_as_itself() -> None:
@@ -251,7 +297,7 @@ def test_the_exporter_refuses_what_is_not_evidence() -> None:
 
 
 def test_the_exporter_refuses_a_job_with_an_open_round() -> None:
-    records = started(rounds=2)
+    records = started_records(rounds=2)
     records.add_round(1)
     records.add_round(2)
     del records.rounds[1]
@@ -276,6 +322,10 @@ def test_the_claim_states_what_a_dp_claim_must_state() -> None:
     stated |= {"composition", "model", "randomness", "silos", "statement", "limits"}
     for field in stated:
         assert claim[field], field
+    assert claim["scheme"] == "additive"
+    assert "all share servers but one" in claim["secagg"]["withstands"]
+    assert "every share server signs" in claim["secagg"]["survivors"]
+    assert "no party checked single updates" in claim["secagg"]["validity"]
     assert set(claim["sampling"]) == {"assumed", "implemented"}
 
 
