@@ -60,7 +60,7 @@ def _words(model: ThreatModel) -> _Words:
 
 
 def _missing(model: ThreatModel) -> str:
-    return f"{model.spec.limits.max_dropouts} of the invited silos may be missing from it."
+    return f"{model.spec.limits.max_dropouts or 'none'} of the invited silos may be missing from it."
 
 
 def _still_noised(model: ThreatModel, reason: str) -> str:
@@ -169,8 +169,22 @@ def _threshold(model: ThreatModel) -> _Words:
                 "The aggregator with all silos of the cohort but one: the last one's update is what remains.",
                 _still_noised(model, "a sum less all its other parts is the last part"),
             ),
+            Sentence(
+                "Colluders that make key shares or ciphertexts otherwise than agreed.",
+                "nothing proves that they are well formed, so privacy against such colluders is not argued for",
+            ),
+            *_partly_flooded(model),
         ),
     )
+
+
+def _partly_flooded(model: ThreatModel) -> Iterator[Sentence]:
+    if model.spec.require.secagg.scheme == "threshold_ckks":
+        yield Sentence(
+            "An aggregator that attacks the key through the approximate sum, which it can compute unrounded.",
+            "a key serves one round, and partial decryptions carry some 10 bits of noise more, not the 40 of an "
+            "argument; threshold_bfv has them",
+        )
 
 
 _BY_SCHEME: dict[str, Callable[[ThreatModel], _Words]] = {

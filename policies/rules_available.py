@@ -2,6 +2,10 @@
 
 A promise that nothing enforces is worse than none. Each refusal says what to write instead. The
 secure-aggregation schemes come from ``privacy.secagg.catalogue``, so a new one needs no change here.
+
+Whether *this machine* has a scheme's libraries is not asked here: an officer checks and signs a threat model
+on any laptop, and its judgement must be the same everywhere. The parties that run the scheme refuse to start
+(``aggregator/assembly.py``, ``silo_agent/own_policy.py``, the demonstration before it starts anybody).
 """
 
 from __future__ import annotations
