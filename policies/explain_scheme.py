@@ -171,7 +171,7 @@ def _threshold(model: ThreatModel) -> _Words:
             ),
             Sentence(
                 "Colluders that make key shares or ciphertexts otherwise than agreed.",
-                "nothing proves that they are well formed, so privacy against such colluders is not argued for",
+                "nothing proves that they are well formed: privacy against such colluders is not argued for",
             ),
             *_partly_flooded(model),
         ),
@@ -182,8 +182,8 @@ def _partly_flooded(model: ThreatModel) -> Iterator[Sentence]:
     if model.spec.require.secagg.scheme == "threshold_ckks":
         yield Sentence(
             "An aggregator that attacks the key through the approximate sum, which it can compute unrounded.",
-            "a key serves one round, and partial decryptions carry some 10 bits of noise more, not the 40 of an "
-            "argument; threshold_bfv has them",
+            "a key serves one round, and partial decryptions carry some 10 bits of noise, not the 40 that an "
+            "argument needs; threshold_bfv has those",
         )
 
 
