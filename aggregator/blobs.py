@@ -7,6 +7,7 @@ and sizes, not what the bytes mean.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import shutil
@@ -164,10 +165,14 @@ class Directory:
         return sorted(entry.name for entry in self._root.iterdir() if entry.name != _DRAFTS)
 
     def scrub(self, *segments: str) -> None:
-        """Delete a subtree, if it is there."""
+        """Delete a subtree, if it is there; a late file may come and another thread may delete, meanwhile."""
         path = self.path(*segments)
-        if path.exists():
-            shutil.rmtree(path)
+        while path.exists():
+            try:
+                shutil.rmtree(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    raise
 
 
 def read_chunks(path: Path) -> Iterator[bytes]:
