@@ -48,6 +48,7 @@ from tests.federation import Federation, demo_policy_text
 
 Ring = NDArray[np.uint32]
 Step = Literal["keys", "shares", "masked", "consistency", "unmask"]
+AnyStep = Step | Literal["commit", "reveal", "manifest", "upload", "partial"]
 Tamper = Callable[[tuple[Envelope, ...]], tuple[Envelope, ...]]
 
 
@@ -155,17 +156,23 @@ class PairwiseWorld:
         """Every silo of the federation with an update of its own; ``changes``: silo_1={"leaves": "keys"}."""
         silos = []
         for number, name in enumerate(self.federation.charter.silos, 1):
-            silos.append(CarriedSilo(self, name, 0.25 * number, **changes.get(name.replace("-", "_"), {})))
+            silos.append(self.silo(name, 0.25 * number, **changes.get(name.replace("-", "_"), {})))
         return silos
+
+    def silo(self, name: str, value: float, **changes: Any) -> CarriedSilo:
+        """One silo, of the kind that this world has."""
+        return CarriedSilo(self, name, value, **changes)
 
     async def run_job(self, spec: JobSpec, silos: Sequence[CarriedSilo]) -> dict[str, Any]:
         """Submit, have the silos take part until the job has ended, and return its view."""
         await self.submit(spec)
         await self.work(silos)
-        return await self.view()
+        return await self.view(spec.job)
 
     async def work(self, silos: Sequence[CarriedSilo], seconds: float = 90) -> None:
         """Have the silos take part, each in a thread of its own, until the job has ended."""
+        for silo in silos:
+            silo.stopping.clear()
         threads = ThreadPoolExecutor(len(silos))
         try:
             running = [self.loop.run_in_executor(threads, silo.run) for silo in silos]
@@ -176,12 +183,12 @@ class PairwiseWorld:
             # Not on this thread: they may be waiting for an answer of the aggregator, which runs on it.
             await asyncio.to_thread(threads.shutdown)
 
-    async def view(self) -> dict[str, Any]:
+    async def view(self, job: str = "heart") -> dict[str, Any]:
         """The job, as its researcher sees it."""
         assert self.aggregator is not None
         der = self.federation.certificate_der("researcher")
         async with client_of(self.aggregator.app, der) as client:
-            answer = await client.get("/v1/jobs/heart")
+            answer = await client.get(f"/v1/jobs/{job}")
         return dict(answer.json())
 
     async def model(self, digest: str) -> bytes:
@@ -285,11 +292,11 @@ class CarriedSilo:
     world: PairwiseWorld
     name: str
     value: float
-    leaves: Step | None = None
+    leaves: AnyStep | None = None
     crashes: tuple[Literal["before", "after"], str] | None = None
-    tampers: dict[Step, Tamper] = field(default_factory=dict)
+    tampers: dict[AnyStep, Tamper] = field(default_factory=dict)
     """What it sends in a step instead."""
-    shown: dict[Step, Tamper] = field(default_factory=dict)
+    shown: dict[AnyStep, Tamper] = field(default_factory=dict)
     """What a lying aggregator shows it as the inbox of a step instead."""
     refuses: bool = False
     twice: bool = False
@@ -383,7 +390,8 @@ class CarriedSilo:
         half.prepare()
         if self.leaves == "masked":
             raise Gone
-        update = _Recorded(plan, np.full(plan.parameters, self.value, dtype=np.float32), 1.0)
+        update = Recorded(plan, np.full(plan.parameters, self.value, dtype=np.float32), 1.0)
+        half.agree()
         self.outbox.put_parts(plan.context, half.seal(update, self.masked_under or plan.model))
         if self.hides_it:
             half._masker.model = plan.model  # type: ignore[attr-defined]  # a silo may alter its own memory
@@ -421,7 +429,7 @@ class CarriedSilo:
             self.faults.append(fault)
 
 
-class _Recorded(EncodedUpdate):
+class Recorded(EncodedUpdate):
     """An encoded update that the test keeps a copy of, to add up in the open."""
 
     def __init__(self, plan: RoundPlan, update: NDArray[np.float32], weight: float) -> None:

@@ -12,6 +12,7 @@ import pytest
 from aggregator.schemes.flow import keep
 from aggregator.schemes.pairwise import FORGOTTEN
 from privacy.ids import PartyId, SiloId
+from privacy.secagg.pairwise.messages import KeyAdvert
 from privacy.secagg.parts import PART_ELEMENTS
 from tests.aggregator_world import on_loop
 from tests.pairwise_world import PairwiseWorld, Step, files_under, oracle_model
@@ -28,6 +29,22 @@ async def test_a_job_without_dropouts_opens_the_sum_of_all_in_each_of_its_rounds
         assert (view["state"], view["openings"], view["refusals"]) == ("finished", 2, [])
         first = oracle_model(spec, silos, 0)
         assert await world.model(view["model"]) == oracle_model(spec, silos, 1, first)
+
+
+@on_loop
+async def test_a_second_job_after_the_first_has_keys_and_masks_of_its_own(tmp_path: Path) -> None:
+    world = PairwiseWorld(tmp_path)
+    async with world.running():
+        silos = world.silos()
+        for number, job in enumerate(("heart", "lung")):
+            spec = world.spec(job=job)
+            view = await world.run_job(spec, silos)
+            assert view["state"] == "finished"
+            assert await world.model(view["model"]) == oracle_model(spec, silos, number)
+    for silo in silos:
+        first, second = (KeyAdvert.model_validate_json(sent[0].body) for sent in silo.sent["keys"])
+        assert first.mask_key != second.mask_key
+        assert first.seed_commitment != second.seed_commitment
 
 
 @pytest.mark.slow
