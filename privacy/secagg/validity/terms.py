@@ -74,7 +74,7 @@ class ValidityTerms(Frozen):
     @cached_property
     def encoded_bound(self) -> int:
         """B = ⌈C·S⌉ + ⌈√d⌉: stochastic rounding moves each coordinate by less than one unit."""
-        return math.ceil(self.norm_bound * 2.0**self.scale_bits) + 1 + math.isqrt(self.dimension)
+        return encoded_bound_of(self.norm_bound, self.scale_bits, self.dimension)
 
     @property
     def vector_length(self) -> int:
@@ -139,6 +139,11 @@ class ValidityTerms(Frozen):
     def digest(self) -> Digest:
         """What seeds, masks and coins are bound to, beside the round's context."""
         return digest_of("sealsum/validity/terms/v1", self)
+
+
+def encoded_bound_of(norm_bound: float, scale_bits: int, dimension: int) -> int:
+    """B in encoded units for ‖ŵ·Δ‖₂ ≤ norm_bound of so many coordinates, after stochastic rounding."""
+    return math.ceil(norm_bound * 2.0**scale_bits) + 1 + math.isqrt(dimension)
 
 
 def terms_of(plan: RoundPlan) -> ValidityTerms:
