@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.ids import Digest, JobId
+from privacy.keystore import load_identity
+from silo_agent.agent import EXIT_DONE, Agent
 from silo_agent.job_secrets import JobSecrets
+from silo_agent.own_policy import load_own_policy
+from silo_agent.settings import read_settings
+from tests.unit.silo_agent.loopback import Loopback, patients
 
 DIGEST = Digest("ab" * 32)
 
@@ -44,3 +50,34 @@ def test_a_damaged_secret_says_what_to_do_and_does_not_print(tmp_path: Path) -> 
     with pytest.raises(SealsumError, match="the key is fetched again") as raised:
         secrets.read(DIGEST)
     assert "c2Vj" not in str(raised.value)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Loopback]:
+    loopback = Loopback(tmp_path)
+    yield loopback
+    loopback.close()
+
+
+def _run(config: Path) -> int:
+    settings = read_settings(config)
+    agent = Agent(settings, load_identity(settings.state_dir), load_own_policy(settings))
+    try:
+        return agent.run(until_idle=True)
+    finally:
+        agent.close()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_an_agent_deletes_what_it_kept_for_jobs_that_are_over_and_keeps_the_rest(
+    servers: Loopback, tmp_path: Path, ended: bool
+) -> None:
+    config = servers.silo_files(tmp_path, patients(80))
+    secrets, job = JobSecrets(tmp_path / "state"), servers.job(rounds=1)
+    secrets.keep(DIGEST, JobId("an-earlier-one"), b"secret")
+    secrets.keep(job.digest, job.job, b"secret")
+    servers.open_round(job)
+    servers.ended = ended
+    assert _run(config) == EXIT_DONE
+    assert (secrets.read(DIGEST) is None) == ended
+    assert secrets.read(job.digest) is None, "its last round has a result"
