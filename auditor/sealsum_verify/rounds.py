@@ -58,6 +58,8 @@ def read_round(offer: Offer, roster: Roster) -> Round:
     demand(result["openings"] == 1 or not opened, entry, "result: opened without an opening")
     demand((result["model_out"] is not None) == opened, entry, "result: a model comes with an opened sum")
     if result["openings"] == 0:
+        handed_out = said.by_servers["sum"] or said.by_silos["opened"]
+        demand(not handed_out, entry, "result.openings is 0, and the aggregator has handed out a sum")
         return Round(offer, said.manifests, None, result)
     # (f)
     summed = _summed(offer, said)

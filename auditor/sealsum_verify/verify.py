@@ -107,6 +107,7 @@ def _run(report: Report, raw: bytes) -> None:
         "job": manifest["job"],
         "signer": manifest["signer"],
         "policy": roster.charter["policy"],
+        "scheme": job.terms["scheme"],
         "state": rounds[-1].result["job_state"] if rounds else "waiting",
         "rounds": len(rounds),
         "openings": sum(one.result["openings"] for one in rounds),

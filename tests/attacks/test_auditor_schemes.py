@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from sealsum_verify.verify import verify_pack
 
-from privacy.canonical import digest_of
+from privacy.canonical import canonical_bytes, digest_of
 from privacy.ids import Context, PartyId, ServerId, SiloId
 from privacy.secagg.validity.coins import Toss, commitment_to
 from privacy.wire.envelope import Envelope, sign_message
 from privacy.wire.messages import SurvivorSet, survivors_digest
-from tests.evidence_pack import Chain, Records, honest_records, started_records
+from tests.evidence_pack import Chain, Records, files_of, honest_records, resigned, started_records
 from tests.evidence_schemes import PROTOCOLS, Protocol
 
 Change = Callable[[dict[str, Any]], Any]
@@ -105,6 +105,13 @@ def manifest_anew(**changes: Any) -> Attack:
     return attack
 
 
+def all_manifests(records: Records, **changes: Any) -> None:
+    """Every silo signs another manifest, and whoever sums takes them."""
+    for silo in records.rounds[0]["manifests"]:
+        anew(records, "manifests", silo, lambda b: b.update(changes))
+    summed_by_other_manifests(records)
+
+
 def said(section: str, place: Any, **changes: Any) -> Attack:
     """One party says something else."""
     return lambda records: anew(records, section, place, lambda b: b.update(changes))
@@ -160,6 +167,14 @@ PAIRWISE: dict[str, tuple[Attack, str]] = {
         manifest_anew(dealers=["silo-1", "silo-2", "silo-3"]),
         "manifest of silo-2: it names other dealers",
     ),
+    "a silo that sent no keys among the dealers": (
+        lambda r: all_manifests(r, dealers=["silo-1", "silo-2", "silo-3", "silo-4", "silo-5"]),
+        "manifests: dealers are not silos that sent keys",
+    ),
+    "a survivor that dealt no shares": (
+        lambda r: all_manifests(r, dealers=["silo-1", "silo-2", "silo-3"]),
+        "manifests: dealers are not silos that sent keys, the survivors among them",
+    ),
     "a manifest with a stranger's shares unusable": (
         manifest_anew(unusable=["silo-9"]),
         "manifest of silo-2: unusable are dealers only",
@@ -173,6 +188,27 @@ PAIRWISE: dict[str, tuple[Attack, str]] = {
         lambda r: anew(r, "survivors", 0, lambda b: (b["survivors"].pop(), b["manifests"].pop())),
         "result.survivors is not the set summed",
     ),
+    "survivors out of order": (
+        lambda r: anew(r, "survivors", 0, lambda b: (b["survivors"].reverse(), b["manifests"].reverse())),
+        "survivors: expected distinct silos, sorted",
+    ),
+    "a survivor named twice": (
+        lambda r: anew(
+            r, "survivors", 0, lambda b: b.update(survivors=[b["survivors"][0], *b["survivors"][:3]])
+        ),
+        "survivors: expected distinct silos, sorted",
+    ),
+    "a survivor without a manifest": (
+        lambda r: anew(r, "survivors", 0, lambda b: b["manifests"].pop()),
+        "survivors: expected distinct silos, sorted",
+    ),
+    "survivors below the minimum": (
+        lambda r: anew(
+            r, "survivors", 0, lambda b: b.update(survivors=b["survivors"][:2], manifests=b["manifests"][:2])
+        ),
+        "fewer than 3 survivors",
+    ),
+    "a survivor's manifest kept back": (without("manifests", "silo-2"), "survivor silo-2: the manifest"),
     "no survivors signed by the aggregator": (without("survivors", 0), "survivors: expected one set"),
     "two sets of survivors": (
         lambda r: r.rounds[0]["survivors"].append(r.rounds[0]["survivors"][0]),
@@ -282,6 +318,22 @@ def test_silos_that_disagree_about_a_sum_may_end_a_round_but_never_publish() -> 
     records.add_round(2, job_state="finished")
     report = verify_pack(altered(records), records.federation.officer.verify_key)
     assert report.verified, report.fault
+
+
+def test_a_sum_that_was_handed_out_is_never_kept_from_the_result() -> None:
+    """Else a first sum, and a second one in the next round, would show as one."""
+    records = started_records("bfv", 1)
+    records.add_round(1, outcome="aborted", job_state="failed")
+    anew_result = json.loads(records.rounds[0]["result"].body) | {"openings": 0}
+    records.rounds[0]["result"] = sign_message(
+        anew_result,
+        "result",
+        records.rounds[0]["result"].context,
+        PartyId("aggregator"),
+        records.federation.key("aggregator"),
+    )
+    number, fault = fault_of(records)
+    assert (number, "the aggregator has handed out a sum" in fault) == (8, True), fault
 
 
 def test_a_dropouts_word_on_a_sum_counts_for_nothing() -> None:
@@ -427,6 +479,142 @@ def test_a_plan_that_drops_the_jobs_bound_is_refused() -> None:
 
 
 # --- all ---
+
+
+def kind_of(section: str, place: Any, kind: str) -> Attack:
+    """A message signed as one of another kind."""
+    return lambda r: signed_as(r, section, place, kind=kind)
+
+
+def signed_as(records: Records, section: str, place: Any, **changes: Any) -> None:
+    """A message of round 1 signed as of another kind, sender or recipient, in the same words."""
+    messages = records.rounds[0] if place is None else records.rounds[0][section]
+    where = section if place is None else place
+    old: Envelope = messages[where]
+    sender = PartyId(changes.get("sender", old.sender))
+    messages[where] = sign_message(
+        json.loads(old.body),  # type: ignore[arg-type]
+        changes.get("kind", old.kind),
+        old.context,
+        sender,
+        records.federation.key(sender),
+        changes.get("recipient", PartyId("all")),
+    )
+
+
+def result_anew(**changes: Any) -> Attack:
+    """The aggregator signs another result."""
+
+    def attack(records: Records) -> None:
+        holder = records.rounds[0]
+        records.rounds[0] = {**holder, "results": [holder["result"]]}
+        anew(records, "results", 0, lambda b: b.update(changes))
+        (result,) = records.rounds[0].pop("results")
+        records.rounds[0]["result"] = result
+
+    return attack
+
+
+ANY: dict[str, tuple[Attack, str]] = {
+    "a manifest of another kind": (
+        kind_of("manifests", "silo-2", "he_opened"),
+        "expected a message of kind pairwise_m",
+    ),
+    "a survivor set of another kind": (
+        kind_of("survivors", 0, "he_sum"),
+        "expected a message of kind survivors",
+    ),
+    "a message for one party": (
+        lambda r: signed_as(r, "consistency", "silo-2", recipient=PartyId("silo-3")),
+        "expected recipient all",
+    ),
+    "a manifest in another silo's name": (
+        lambda r: anew(r, "manifests", "silo-2", lambda b: b.update(silo="silo-3")),
+        "pairwise_masked of silo-2: it speaks for another silo",
+    ),
+    "a signature filed under another silo": (
+        lambda r: r.rounds[0]["consistency"].update({"silo-2": r.rounds[0]["consistency"]["silo-3"]}),
+        "the signature is not its author's",
+    ),
+    "survivors in another server's name": (
+        said("survivors", 0, server="silo-1"),
+        "survivors of aggregator: it is another's",
+    ),
+    "survivors signed by a silo": (
+        lambda r: signed_as(r, "survivors", 0, sender="silo-1"),
+        "silo-1: expected aggregator, got silo",
+    ),
+    "a result from another model": (
+        result_anew(model_in="ab" * 32),
+        "result.model_in is not the plan's model",
+    ),
+    "a result of two openings": (result_anew(openings=2), "a round opens one sum at most"),
+    "a result without its model": (result_anew(model_out=None), "a model comes with an opened sum"),
+    "a model of an aborted round": (result_anew(outcome="aborted"), "a model comes with an opened sum"),
+    "a result of other survivors": (
+        result_anew(survivors=["silo-1"]),
+        "result.survivors is not the set summed",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", ANY)
+def test_a_round_of_any_scheme_with(attack: str) -> None:
+    records = one_round("pairwise")
+    act, message = ANY[attack]
+    act(records)
+    number, fault = fault_of(records)
+    assert (number, message in fault) == (8, True), fault
+
+
+JobAttack = tuple[Protocol, dict[str, Any], dict[str, Any], str]
+JOBS: dict[str, JobAttack] = {
+    "a scheme that nobody knows": (
+        "additive",
+        {"scheme": "none"},
+        {"scheme": "none"},
+        "plan.scheme: expected one of",
+    ),
+    "a scheme without its threshold's meaning": (
+        "additive",
+        {},
+        {"threshold": 2},
+        "plan.threshold: pairwise alone",
+    ),
+    "validity where nobody holds shares": (
+        "bfv",
+        {"validity": {"kind": "l2_bound", "norm_bound": "1.0"}},
+        {"validity": {"kind": "l2_bound", "norm_bound": "1.0"}},
+        "plan.validity: additive alone has it",
+    ),
+    "elements beyond all bits": (
+        "bfv",
+        {"vector": {"coordinate_bound": "4.0", "scale_bits": 5000, "ring_bits": 32}},
+        {"vector": {"coordinate_bound": "4.0", "scale_bits": 5000, "ring_bits": 32}},
+        "plan.vector.scale_bits: expected 1 to 30",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", JOBS)
+def test_a_job_and_its_plan_that_agree_on(attack: str) -> None:
+    """Researcher and aggregator together sign terms that no honest party would run."""
+    protocol, job, plan, message = JOBS[attack]
+    records = one_round(protocol)
+    old = records.job_envelope
+    terms = json.loads(old.body) | job
+    key = records.federation.key("researcher")
+    records.job_envelope = sign_message(terms, "job", old.context, PartyId("researcher"), key)  # type: ignore[arg-type]
+    body = json.loads(records.rounds[0]["offer"].body)
+    body["job"] = records.job_envelope.model_dump(mode="json")
+    body["plan"] |= plan | {"job_digest": digest_of("sealsum/job/v1", terms)}
+    context = digest_of("sealsum/ctx/v1", body["plan"])
+    aggregator = records.federation.key("aggregator")
+    records.rounds[0]["offer"] = sign_message(body, "offer", context, PartyId("aggregator"), aggregator)
+    files = files_of(altered(records)) | {"job/job.json": canonical_bytes(records.job_envelope)}
+    report = verify_pack(resigned(files, records), records.federation.officer.verify_key)
+    assert report.fault is not None, "the attack went unnoticed"
+    assert (report.passed + 1, message in str(report.fault)) == (7, True), str(report.fault)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

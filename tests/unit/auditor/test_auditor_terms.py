@@ -15,6 +15,8 @@ from sealsum_verify.threat_model import hostile
 import policies
 from policies.assumption import assumption_of
 from policies.loader import load_threat_model
+from policies.schema import ThreatModel
+from policies.yaml_text import read_yaml
 from privacy.errors import Unprocessable
 from privacy.plan import VectorTerms
 from privacy.secagg import parts
@@ -29,7 +31,7 @@ PROFILES = sorted((Path(policies.__file__).parent / "profiles").glob("*.yaml"))
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
 def test_it_reads_in_each_shipped_profile_whom_the_platform_assumes_hostile(profile: Path) -> None:
     text = profile.read_text("utf-8")
-    assumed = assumption_of(load_threat_model(text).model.spec)
+    assumed = assumption_of(ThreatModel.model_validate(read_yaml(text)[0]).spec)
     assert hostile(text) == (assumed.aggregator == "malicious", assumed.colluding_silos)
 
 
