@@ -77,8 +77,8 @@ def plan_round(
         )
     except ValidationError as error:
         fault = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(step) for step in fault["loc"])
-        raise Unprocessable(f"job {job.job}: no plan can have its terms: {where} {fault['msg']}") from error
+        why = " ".join([*(str(step) for step in fault["loc"]), fault["msg"].removeprefix("Value error, ")])
+        raise Unprocessable(f"job {job.job}: no plan can have its terms: {why}") from error
 
 
 def silos_needed(job: JobSpec, policy: LoadedPolicy) -> int:

@@ -31,6 +31,9 @@ def job_findings(policy: LoadedPolicy, job: JobSpec, charter: Charter) -> list[F
             session=secrets.token_bytes(SESSION_BYTES),
         )
     except Unprocessable as impossible:
+        if job.scheme != required:
+            why = "the job sums updates by another scheme than the threat model requires"
+            return [Finding("scheme", why, required, job.scheme, f"write scheme: {required}")]
         return [
             Finding(
                 "job_not_plannable",

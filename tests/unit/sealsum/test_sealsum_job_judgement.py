@@ -50,21 +50,25 @@ def test_another_scheme_than_the_threat_models_is_refused_before_it_is_sent(sche
         refuse_if_charter_does(job, federation.charter)
 
 
+def test_a_job_by_additive_where_there_are_no_share_servers_is_told_which_scheme_to_write() -> None:
+    federation = Federation(servers=0, policy_text=demo_policy_text("pairwise"))
+    with pytest.raises(PolicyRefusal, match="write scheme: pairwise") as refused:
+        refuse_if_charter_does(federation.job_spec(), federation.charter)
+    assert [finding.rule for finding in refused.value.findings] == ["scheme"]
+
+
 @pytest.mark.parametrize(
     ("scheme", "changes", "why"),
     [
         ("pairwise", {"validity": ValidityClaim(norm_bound=1.0)}, "validity: expected it with additive only"),
         ("ckks", {"vector": VectorTerms(coordinate_bound=4.0, scale_bits=24)}, "exceeds the largest sum"),
-        ("additive", {}, "servers: expected two or more with additive"),
     ],
 )
 def test_a_job_that_no_round_can_have_is_refused_with_the_reason(
     scheme: str, changes: dict[str, Any], why: str
 ) -> None:
     """It is a finding here, and fails the job at an aggregator; it must not end the aggregator's process."""
-    federation = Federation(
-        servers=0, policy_text=demo_policy_text("pairwise" if scheme == "additive" else scheme)
-    )
+    federation = Federation(servers=0, policy_text=demo_policy_text(scheme))
     job = federation.job_spec(scheme=scheme, **changes)
     with pytest.raises(PolicyRefusal, match="job_not_plannable") as refused:
         refuse_if_charter_does(job, federation.charter)
