@@ -20,6 +20,7 @@ from privacy.errors import (
 from privacy.ids import SiloId
 from privacy.secagg.encoding import UpdateOutOfRange
 from privacy.secagg.pairwise.faults import BadKey, BelowThreshold, Equivocation, WeakTerms
+from privacy.secagg.threshold.faults import BadJointKey, KeyholderMissing, WorkerFailed
 from privacy.wire.messages import Refusal
 from silo_agent.ledger.ledger import CapReached
 from silo_agent.problems import WentOn
@@ -30,9 +31,9 @@ _WORDS: tuple[tuple[type[SealsumError], Finding], ...] = (
         Finding(
             "update.out_of_range",
             "The update cannot be encoded under the plan's vector terms.",
-            "finite coordinates within coordinate_bound",
+            "finite coordinates within coordinate_bound, and a norm within validity.norm_bound",
             "another value",
-            "lower the learning rate, or raise vector.coordinate_bound",
+            "lower the learning rate, or raise vector.coordinate_bound or validity.norm_bound",
         ),
     ),
     (
@@ -73,6 +74,36 @@ _WORDS: tuple[tuple[type[SealsumError], Finding], ...] = (
             "the same messages for every silo, once",
             "others",
             "compare what the aggregator showed to each silo",
+        ),
+    ),
+    (
+        BadJointKey,
+        Finding(
+            "scheme.bad_joint_key",
+            "The round's joint key is not the sum of the key shares that silos committed to.",
+            "each silo's committed key share",
+            "another",
+            "compare what the aggregator showed to each silo, and start another round",
+        ),
+    ),
+    (
+        KeyholderMissing,
+        Finding(
+            "scheme.keyholder_missing",
+            "A silo with a share in the round's joint key is gone.",
+            "every silo whose share the joint key is made of",
+            "fewer",
+            "start another round",
+        ),
+    ),
+    (
+        WorkerFailed,
+        Finding(
+            "silo.openfhe_failed",
+            "The silo's OpenFHE process ended or failed.",
+            "a working process",
+            "a failure",
+            "ask the silo's owner",
         ),
     ),
     (

@@ -1,7 +1,7 @@
 """How long an honest update under DP-SGD can be: the norm bound that a job may claim and honest silos keep.
 
-Δ = −(η/L)·Σ_t (G_t + N_t) over T steps (``DpTerms``): each record's gradient is clipped to C, so ‖G_t‖ ≤ C·b_t
-for a sample of b_t records, and N_t ~ N(0, (σC)²·I_d) is drawn after all else of its step. So
+Δ = −(η/L)·Σ_t (G_t + N_t) over T steps (``DpTerms``): each record's gradient is clipped to C, so that
+‖G_t‖ ≤ C·b_t for a sample of b_t records, and N_t ~ N(0, (σC)²·I_d) is drawn after all else of its step. So
 
     ‖Δ‖ ≤ (η·C/L)·(Σ_t b_t + σ·√T·(√d + √(2s)))     but for probability e^−s   (noise)
 
