@@ -19,7 +19,7 @@ from aggregator.share_server.proving import WITNESS
 from aggregator.share_server.rounds import seeds_of
 from aggregator.share_server.state import ShareServerState
 from privacy.canonical import sha256_hex
-from privacy.errors import Conflict, MalformedMessage, NotAllowed, NotFound, Unprocessable
+from privacy.errors import Conflict, MalformedMessage, NotAllowed, NotFound, OutOfOrder, Unprocessable
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.plan import RoundPlan
 from privacy.secagg.validity.coins import Coin
@@ -139,7 +139,13 @@ class Checking:
         """
         size = self.check_size(ctx, silo, server)
         name = check_name(server)
-        return await self._state.parts.receive(body, digest, sha256_of, ctx, silo, name, limit=size)
+        new = await self._state.parts.receive(body, digest, sha256_of, ctx, silo, name, limit=size)
+        with self._state.store.read() as view:
+            if view.phase(ctx) == "finished":
+                # The round ended while these bytes arrived: its scrubbing is done again.
+                self._state.parts.scrub(ctx)
+                raise OutOfOrder("round: it ended while this check arrived")
+        return new
 
     async def judge(self, ctx: Context, checks: Sequence[Envelope]) -> Envelope:
         """Judge every silo that has proven, and sign what was found; asked again, the same verdicts.
