@@ -47,7 +47,7 @@ async def test_a_silo_shown_two_sets_of_survivors_signs_the_first_only_also_afte
     tmp_path: Path,
 ) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=2)
+    spec = world.spec()
     async with world.running():
         silos = world.silos()
         lied_to = silos[0]
@@ -71,7 +71,7 @@ async def test_a_silo_that_signed_another_set_than_the_aggregators_does_not_coun
         silos = world.silos()
         silos[0].shown["consistency"] = without("silo-4")
         silos[1].shown["consistency"] = without("silo-4")
-        view = await world.run_job(world.spec(round_deadline_s=1), silos)
+        view = await world.run_job(world.spec(), silos)
         (ended,) = view["history"]
         assert (ended["outcome"], view["openings"]) == ("aborted", 0)
         assert "consistency: expected at least 3 silos, got 2" in ended["reason"]
@@ -85,7 +85,7 @@ async def test_no_share_leaves_a_silo_before_enough_silos_have_signed_its_set(
     tmp_path: Path, shown: str
 ) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=1)
+    spec = world.spec()
     async with world.running():
         silos = world.silos()
         lied_to = silos[0]
@@ -112,7 +112,7 @@ async def test_a_silo_shown_other_keys_than_its_peers_advertised_deals_no_shares
     tmp_path: Path, swap: str
 ) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=60)
+    spec = world.spec()
     async with world.running():
         silos = world.silos()
         lied_to = silos[0]
@@ -148,7 +148,7 @@ async def test_a_message_of_the_round_before_is_believed_neither_by_a_silo_nor_b
     tmp_path: Path,
 ) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(rounds=2, round_deadline_s=2)
+    spec = world.spec(rounds=2)
     async with world.running():
         silos = world.silos()
         reader, replayer = silos[0], silos[1]
@@ -167,7 +167,7 @@ async def test_terms_too_weak_for_a_silos_own_threat_model_are_refused_by_name_b
     tmp_path: Path,
 ) -> None:
     world = PairwiseWorld(tmp_path, pairwise_federation(silos=5))
-    spec = world.spec(round_deadline_s=60)
+    spec = world.spec()
     async with world.running():
         silos = world.silos()
         wary = silos[0]
@@ -260,7 +260,7 @@ async def test_the_aggregator_clears_no_other_set_than_its_silos_have_signed(
 @on_loop
 async def test_a_silo_that_was_sent_another_model_does_not_count(tmp_path: Path) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=2)
+    spec = world.spec()
     async with world.running():
         silos = world.silos(silo_3={"masked_under": Digest("ab" * 32)})
         view = await world.run_job(spec, silos)
@@ -291,7 +291,7 @@ async def test_a_silo_that_brings_anothers_message_as_its_own_harms_itself_only(
     tmp_path: Path, step: Any
 ) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=2)
+    spec = world.spec()
     async with world.running():
         silos = world.silos()
         liar, victim = silos[3], silos[0]
@@ -316,7 +316,7 @@ async def test_a_share_of_another_value_than_was_dealt_is_refused_and_the_others
     tmp_path: Path,
 ) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=2)
+    spec = world.spec()
     async with world.running():
         silos = world.silos()
 
@@ -339,7 +339,7 @@ async def test_a_share_of_another_value_than_was_dealt_is_refused_and_the_others
 @on_loop
 async def test_a_manifest_of_parts_that_are_not_here_or_are_others_does_not_count(tmp_path: Path) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=2)
+    spec = world.spec()
     async with world.running():
         silos = world.silos()
         silos[0].uploads = lambda raw: None
@@ -392,7 +392,7 @@ async def test_a_second_message_in_a_step_is_refused_and_a_refusal_after_the_upl
 @on_loop
 async def test_an_inbox_and_a_file_are_for_the_silo_they_are_for(tmp_path: Path) -> None:
     world = PairwiseWorld(tmp_path, pairwise_federation(silos=5))
-    spec = world.spec(round_deadline_s=60)
+    spec = world.spec()
     asked: dict[str, int] = {}
     async with world.running():
         silos = world.silos(silo_5={"refuses": True})
@@ -444,7 +444,7 @@ async def test_no_share_that_unmasks_is_on_the_aggregators_disk_and_no_silos_sec
     caplog.set_level("DEBUG")
     async with world.running():
         silos = world.silos(silo_4={"leaves": "masked"})
-        await world.run_job(world.spec(round_deadline_s=2), silos)
+        await world.run_job(world.spec(), silos)
         answers = [UnmaskShares.model_validate_json(silo.sent["unmask"][0][0].body) for silo in silos[:3]]
         shares = [
             share.encode()

@@ -54,7 +54,7 @@ async def test_the_sum_is_that_of_the_survivors_whichever_step_a_silo_leaves_at(
     tmp_path: Path, step: Step
 ) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=2)
+    spec = world.spec()
     async with world.running():
         silos = world.silos(silo_2={"leaves": step})
         view = await world.run_job(spec, silos)
@@ -76,7 +76,7 @@ async def test_with_too_few_silos_left_at_a_step_the_round_ends_by_name_and_noth
     world = PairwiseWorld(tmp_path)
     async with world.running():
         silos = world.silos(silo_2={"leaves": step}, silo_3={"leaves": step})
-        view = await world.run_job(world.spec(round_deadline_s=1), silos)
+        view = await world.run_job(world.spec(), silos)
         (ended,) = view["history"]
         assert (view["state"], ended["outcome"], ended["survivors"]) == ("failed", "aborted", [])
         assert "expected at least 3" in ended["reason"]
@@ -89,7 +89,7 @@ async def test_with_too_few_silos_left_at_a_step_the_round_ends_by_name_and_noth
 @on_loop
 async def test_a_silo_that_refuses_is_not_waited_for_and_its_peers_sum_without_it(tmp_path: Path) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=60)
+    spec = world.spec()
     async with world.running():
         silos = world.silos(silo_3={"refuses": True})
         view = await world.run_job(spec, silos)
@@ -103,10 +103,11 @@ async def test_a_silo_that_refuses_is_not_waited_for_and_its_peers_sum_without_i
 @on_loop
 async def test_a_silo_that_comes_after_the_keys_are_closed_is_not_offered_the_round(tmp_path: Path) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=1)
+    spec = world.spec()
     async with world.running() as aggregator:
         with aggregator.state.presence.call(SiloId(PartyId("silo-4"))):
             pass  # seen just now, so it is invited; then it is away
+        world.leave("silo-4")
         silos = world.silos(
             silo_4={"before_offers": lambda: world.wait_until(lambda one: one.desk.is_open("shares"))}
         )
@@ -123,7 +124,9 @@ async def test_whatever_is_sent_twice_counts_once(tmp_path: Path) -> None:
     async with world.running():
         silos = world.silos(silo_1={"twice": True}, silo_2={"twice": True})
         view = await world.run_job(spec, silos)
-        assert [silo.faults for silo in silos] == [[], [], [], []]
+        # What is sent again once all have sent their last message may find the round over.
+        faults = [str(fault) for silo in silos for fault in silo.faults]
+        assert [fault for fault in faults if "steps/unmask" not in fault or "it is over" not in fault] == []
         assert await world.model(view["model"]) == oracle_model(spec, silos)
 
 
@@ -135,7 +138,7 @@ async def test_a_silo_that_crashes_before_its_update_is_whole_signs_nothing_twic
     tmp_path: Path, when: Literal["before", "after"], step: Step
 ) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(round_deadline_s=60)
+    spec = world.spec()
     async with world.running():
         silos = world.silos(silo_2={"crashes": (when, step)})
         view = await world.run_job(spec, silos)
@@ -247,7 +250,7 @@ async def test_an_aggregator_killed_between_clearing_and_recording_has_opened_no
 @on_loop
 async def test_an_update_of_several_parts_is_summed_part_by_part(tmp_path: Path) -> None:
     world = PairwiseWorld(tmp_path)
-    spec = world.spec(parameters=PART_ELEMENTS + 5, round_deadline_s=8)
+    spec = world.spec(parameters=PART_ELEMENTS + 5)
     async with world.running():
         silos = world.silos(silo_4={"leaves": "masked"})
         view = await world.run_job(spec, silos)
