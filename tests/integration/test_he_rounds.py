@@ -16,12 +16,11 @@ from aggregator.tables import he_keys
 from privacy.errors import ConfigurationError
 from privacy.secagg.he.framing import CIPHERTEXTS_PER_PART
 from privacy.secagg.he.messages import CiphertextManifest
-from privacy.secagg.parts import PART_ELEMENTS
 from silo_agent.delivery import Delivery
 from silo_agent.job_secrets import JobSecrets
 from tests.aggregator_world import on_loop
 from tests.he_world import HeWorld, he_federation
-from tests.pairwise_world import files_under, oracle_model
+from tests.pairwise_world import Gone, files_under, oracle_model
 
 SCHEMES = ("bfv", "ckks")
 STEPS = ("ciphertexts", "opened")
@@ -58,21 +57,46 @@ async def test_an_update_of_several_encrypted_parts_is_summed_part_by_part(
         assert await world.model(view["model"]) == oracle_model(spec, silos)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", SCHEMES)
+def _puts(world: HeWorld, name: str) -> list[str]:
+    """Index of each file of that name which a silo has sent, in order of indices."""
+    return sorted(
+        path.split("/")[-1] for method, path, _ in world.calls if method == "PUT" and f"/{name}/" in path
+    )
+
+
 @on_loop
-async def test_parts_of_an_opened_sum_travel_once_and_those_of_a_silo_that_left_are_sent_by_others(
-    tmp_path: Path, scheme: str
+async def test_each_part_of_an_opened_sum_travels_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = HeWorld(tmp_path, he_federation(scheme))
-    spec = world.spec(parameters=PART_ELEMENTS + 5, round_deadline_s=40)
+    monkeypatch.setattr("privacy.secagg.parts.PART_ELEMENTS", 2)
+    world = HeWorld(tmp_path)
+    spec = world.spec(parameters=10)
     async with world.running():
-        silos = world.silos(silo_1={"leaves": "opened"})
+        silos = world.silos()
         view = await world.run_job(spec, silos)
         assert await world.model(view["model"]) == oracle_model(spec, silos)
-        sent = [silo.sent.get("total") for silo in silos]
-        assert sent[0] is None, "gone"
-        assert any(sent[1:]), "its part came from another"
+        assert _puts(world, "opened") == ["0", "1", "2", "3", "4", "5"]
+
+
+@pytest.mark.slow
+@on_loop
+async def test_parts_of_an_opened_sum_whose_silo_has_left_are_sent_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privacy.secagg.parts.PART_ELEMENTS", 2)
+    world = HeWorld(tmp_path)
+    spec = world.spec(parameters=10, round_deadline_s=6)
+    async with world.running():
+        silos = world.silos()
+
+        def gone(_inbox: Any) -> Any:
+            raise Gone
+
+        silos[0].shown["opened"] = gone
+        view = await world.run_job(spec, silos)
+        assert await world.model(view["model"]) == oracle_model(spec, silos)
+        assert any("total" in silo.sent for silo in silos[1:])
+        assert {"0", "4"} <= set(_puts(world, "opened"))
 
 
 @pytest.mark.slow
@@ -121,6 +145,45 @@ async def test_a_round_in_which_nobody_uploads_ends_by_name(tmp_path: Path) -> N
         silos = world.silos(**{f"silo_{number}": {"leaves": "ciphertexts"} for number in range(1, 5)})
         view = await world.run_job(world.spec(round_deadline_s=5), silos)
         assert "expected those of some silos, got none" in view["history"][0]["reason"]
+
+
+@pytest.mark.slow
+@on_loop
+async def test_a_silo_that_comes_after_the_ciphertexts_are_closed_is_refused_and_not_in_the_sum(
+    tmp_path: Path,
+) -> None:
+    world = HeWorld(tmp_path)
+    spec = world.spec(round_deadline_s=6)
+    async with world.running():
+        silos = world.silos()
+
+        def late(messages: Any) -> Any:
+            world.wait_until(lambda one: one.round.phase != "collecting")
+            return messages
+
+        silos[3].tampers["ciphertexts"] = late  # type: ignore[index]
+        view = await world.run_job(spec, silos)
+        assert view["history"][0]["survivors"] == ["silo-1", "silo-2", "silo-3"]
+        assert await world.model(view["model"]) == oracle_model(spec, silos[:3])
+        assert "opened" not in silos[3].inboxes
+        assert len(silos[3].faults) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+@on_loop
+async def test_a_large_update_is_encrypted_in_processes_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setattr("silo_agent.schemes.he._WORTH_PROCESSES", 1)
+    world = HeWorld(tmp_path, he_federation(scheme))
+    spec = world.spec(parameters=200_000, round_deadline_s=90)
+    async with world.running():
+        silos = world.silos()
+        await world.submit(spec)
+        await world.work(silos, 150)
+        view = await world.view()
+        assert await world.model(view["model"]) == oracle_model(spec, silos)
 
 
 @on_loop
