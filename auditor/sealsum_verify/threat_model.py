@@ -1,7 +1,7 @@
 """Whom the charter's threat model assumes hostile, read from its text without a YAML library.
 
-A reader of all of YAML is larger than this program. This one knows maps by indentation, lists of words and
-flow collections on one line; whatever else a text holds is a fault, never a guess.
+A reader of all of YAML is larger than this program. This one knows maps by indentation, lists of words,
+words in quotes and flow collections on one line; whatever else a text holds is a fault, never a guess.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sealsum_verify.encoding import Fault, demand
 ENTRY = "policy/policy.yaml"
 _PIECE = r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*"
 _WORD = rf"{_PIECE}(?:[: ]{_PIECE})*"
-_LINE = re.compile(rf"( *)(?:([A-Za-z_0-9]+):|-)(?: +({_WORD}|\{{.*\}}|\[.*\]))? *")
+_QUOTED = r"\"[^\"\\]*\"|'[^']*'"
+_LINE = re.compile(rf"( *)(?:([A-Za-z_0-9]+):|-)(?: +({_WORD}|{_QUOTED}|\{{.*\}}|\[.*\]))? *")
 _COMMENT = re.compile(r"(^|(?<= ))#.*")
 
 
@@ -74,7 +75,9 @@ def _tree(text: str) -> Any:
 
 
 def _value(text: str, where: str) -> Any:
-    """A word, or a flow collection: JSON, once its words are in quotes."""
+    """A word, bare or in quotes, or a flow collection: JSON, once its words are in quotes."""
+    if re.fullmatch(_QUOTED, text):
+        return text[1:-1]
     if '"' in text:
         raise Fault(ENTRY, where)
     try:

@@ -48,6 +48,12 @@ def test_it_reads_both_ways_of_writing_a_map(behaviour: str, told: int, among: i
     assert hostile(text) == (behaviour == "malicious", max(told, among))
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_word_in_quotes_on_a_line_of_its_own_is_the_word(quote: str) -> None:
+    text = f"spec:\n  assume:\n    aggregator:\n      behaviour: {quote}trusted{quote}  # why\n"
+    assert hostile(text)[0] is False
+
+
 @pytest.mark.parametrize("text", ["", "kind: ThreatModel\n", "spec:\n  assume:\n    network: {tls: true}\n"])
 def test_what_a_threat_model_leaves_out_has_the_strict_value(text: str) -> None:
     assert hostile(text) == (True, 2)
@@ -66,6 +72,8 @@ MODEL = "spec:\n  assume:\n    aggregator: {behaviour: malicious, colludes_with_
         MODEL.replace("malicious", '"trusted"'),
         MODEL.replace("malicious", "'trusted'"),
         MODEL.replace("malicious", "benign"),
+        'spec:\n  assume:\n    aggregator:\n      behaviour: "trus\\x74ed"\n',
+        "spec:\n  assume:\n    aggregator:\n      behaviour: 'it''s'\n",
         MODEL.replace("3}", "0x0}"),
         MODEL.replace("3}", "-1}"),
         MODEL.replace("{behaviour: malicious,", "{behaviour: malicious,\n"),
