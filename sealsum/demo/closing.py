@@ -90,6 +90,7 @@ def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
         officer_key=trained.officer_key,
         scheme=spec.scheme,
         parties=counted_parties(spec.scheme),
+        norm_bound=None if spec.validity is None else spec.validity.norm_bound,
         rounds=spec.rounds,
         parameters=terms.model.parameters,
         model=terms.model.adapter,

@@ -12,10 +12,11 @@ from typing import Any
 import click
 from rich.console import Console
 
+from policies.rules_assumed import ONE_SERVER_SEES_NO_SHARES
 from privacy.errors import ConfigurationError
 from privacy.plan import SchemeName
 from privacy.secagg.catalogue import SCHEMES
-from sealsum.demo.options import DEFAULT_OUT, DEFAULT_ROUNDS, POLICIES, DemoOptions
+from sealsum.demo.options import DEFAULT_OUT, DEFAULT_ROUNDS, POLICIES, VALIDITY_POLICY, DemoOptions
 
 TERMINATED = 128 + signal.SIGTERM
 NOT_VERIFIED = 5
@@ -37,7 +38,7 @@ class CarriedScheme(click.ParamType[SchemeName]):
 @click.option(
     "--policy",
     metavar="NAME|FILE",
-    help=f"Threat model.  [default: {POLICIES['additive']}, or demo-SCHEME]",
+    help=f"Threat model.  [default: {POLICIES['additive']}, demo-SCHEME or {VALIDITY_POLICY}]",
 )
 @click.option(
     "--scheme",
@@ -45,6 +46,11 @@ class CarriedScheme(click.ParamType[SchemeName]):
     default="additive",
     show_default=True,
     help=f"How updates are summed: {', '.join(SCHEMES)}.",
+)
+@click.option(
+    "--validity",
+    is_flag=True,
+    help="Each hospital proves a bound on its update, on shares that nobody can read; with additive only.",
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=DEFAULT_ROUNDS, show_default=True)
 @click.option(
@@ -77,6 +83,7 @@ class CarriedScheme(click.ParamType[SchemeName]):
 def demo(
     policy: str | None,
     scheme: SchemeName,
+    validity: bool,
     rounds: int,
     epsilon: float | None,
     out: Path,
@@ -90,9 +97,10 @@ def demo(
     from sealsum.demo.run import run_demo
     from sealsum.demo.summary import table_of
 
-    options = DemoOptions(
-        policy or POLICIES[scheme], scheme, rounds, epsilon, out, seed, _existing(server_python)
-    )
+    if validity and scheme != "additive":
+        raise click.UsageError(f"--validity comes with additive only: {ONE_SERVER_SEES_NO_SHARES}")
+    policy = policy or (VALIDITY_POLICY if validity else POLICIES[scheme])
+    options = DemoOptions(policy, scheme, validity, rounds, epsilon, out, seed, _existing(server_python))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     finished = run_demo(options, Console(stderr=True), began)

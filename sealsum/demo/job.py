@@ -6,6 +6,7 @@ Ranges, sizes and the learning-rate rule were chosen beforehand on these public 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
 from privacy.ids import Digest, JobId
-from privacy.plan import DpTerms, JobSpec, ModelTerms, SchemeName, TrainingTerms, VectorTerms
+from privacy.plan import DpTerms, JobSpec, ModelTerms, SchemeName, TrainingTerms, ValidityClaim, VectorTerms
 from privacy.schema import CategoricalFeature, DataSchema, Label, NumericFeature
+from privacy.secagg.validity.norms import suggested_norm_bound
 from privacy.update import flatten, model_bytes, model_digest
 from sealsum.demo.calibration import least_noise
 from sealsum.demo.patients import LABEL_COLUMN, LABEL_THRESHOLD, PATIENT_COLUMN
@@ -46,6 +48,8 @@ SCALE_BITS: dict[SchemeName, int] = {
 }
 """Fixed-point scale: four silos fill half the ring, or what the shortest ciphertexts carry; the coarsest,
 2⁻¹⁴, is about a thousandth of the noise."""
+PROVEN_VECTOR = VectorTerms(coordinate_bound=32.0, scale_bits=20)
+"""What is proven on shares has a coarser grid, and room for an update as long as the bound."""
 _REFERENCE_STEPS = 40
 _LARGEST_LEARNING_RATE = 8.0
 
@@ -106,6 +110,7 @@ class DemoTerms:
     """float32[d]"""
     scheme: SchemeName
     vector: VectorTerms
+    validity: ValidityClaim | None = None
 
     @property
     def initial_bytes(self) -> bytes:
@@ -128,6 +133,7 @@ class DemoTerms:
             rounds=self.rounds,
             scheme=self.scheme,
             vector=self.vector,
+            validity=self.validity,
             min_silos=MIN_SILOS,
         )
 
@@ -138,6 +144,7 @@ def demo_terms(
     seed: int,
     round_cap: float | None = None,
     scheme: SchemeName = "additive",
+    validity: bool = False,
 ) -> DemoTerms:
     """Derive the job's terms from the demo's options.
 
@@ -155,26 +162,38 @@ def demo_terms(
     cost = _cost(noise, steps)
     schema = heart_schema()
     model = model_terms("mlp", schema.width, HIDDEN)
+    training = TrainingTerms(
+        local_steps=LOCAL_STEPS, learning_rate=learning_rate(cost, steps), server_learning_rate=1.0
+    )
+    dp = DpTerms(
+        unit="patient",
+        sample_rate=SAMPLE_RATE,
+        noise_multiplier=noise,
+        clip_l2=CLIP_L2,
+        normaliser=NORMALISER,
+        delta=DELTA,
+    )
     return DemoTerms(
         data=schema,
         model=model,
-        training=TrainingTerms(
-            local_steps=LOCAL_STEPS, learning_rate=learning_rate(cost, steps), server_learning_rate=1.0
-        ),
-        dp=DpTerms(
-            unit="patient",
-            sample_rate=SAMPLE_RATE,
-            noise_multiplier=noise,
-            clip_l2=CLIP_L2,
-            normaliser=NORMALISER,
-            delta=DELTA,
-        ),
+        training=training,
+        dp=dp,
         rounds=rounds,
         epsilon=cost,
         initial=first_model(model, seed),
         scheme=scheme,
-        vector=VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=SCALE_BITS[scheme]),
+        vector=PROVEN_VECTOR
+        if validity
+        else VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=SCALE_BITS[scheme]),
+        validity=_claim(dp, training, model.parameters) if validity else None,
     )
+
+
+def _claim(dp: DpTerms, training: TrainingTerms, parameters: int) -> ValidityClaim:
+    """To three digits, upwards: longer than an honest update, noise included, once in 2^40 rounds."""
+    bound = suggested_norm_bound(dp, training, parameters)
+    digit = 10.0 ** (math.floor(math.log10(bound)) - 2)
+    return ValidityClaim(norm_bound=float(f"{math.ceil(bound / digit) * digit:.6g}"))
 
 
 def _cost(noise: float, steps: int) -> float:

@@ -16,6 +16,8 @@ POLICIES: dict[SchemeName, str] = {
     "threshold_ckks": "demo-threshold-ckks",
 }
 """Scheme → the threat model that the demo takes for it: the strictest that it can keep."""
+VALIDITY_POLICY = "demo-validity"
+"""``demo-hospitals`` where updates are checked inside their shares."""
 DEFAULT_OUT = Path("sealsum-demo")
 DEFAULT_ROUNDS = 20
 DEFAULT_EPSILON = 3.0
@@ -27,6 +29,8 @@ class DemoOptions:
 
     policy: str
     scheme: SchemeName
+    validity: bool
+    """Whether each hospital proves the norm of its update on shares."""
     rounds: int
     epsilon: float | None
     """``None``: as much as the policy allows, at most ``DEFAULT_EPSILON``."""

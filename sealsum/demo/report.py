@@ -40,7 +40,7 @@ def render_report(result: DemoResult, drawings: Drawings, verdict: Verdict | Non
         withstands=SCHEMES[result.scheme].withstands,
         survivors=survivors_signed(result.scheme),
         seen=seen(result.scheme),
-        non_claims=non_claims(result.scheme),
+        non_claims=non_claims(result.scheme, result.norm_bound),
         # Our own drawing, made from numbers and our own titles: the one text that is not escaped.
         auc_svg=Markup(drawings.auc),  # noqa: S704
         budget_svg=Markup(drawings.budget),  # noqa: S704

@@ -110,6 +110,8 @@ class DemoResult:
     scheme: str
     parties: str
     """Who took part, counted, for people."""
+    norm_bound: float | None
+    """What each hospital proved of its update on shares; ``None``: nothing."""
     rounds: int
     parameters: int
     model: str

@@ -85,11 +85,13 @@ def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
 
 def _terms(options: DemoOptions, policy: LoadedPolicy) -> DemoTerms:
     """An ε that was asked for is taken as it is, and refused if too large; the default keeps every cap."""
-    if options.epsilon is not None:
-        return demo_terms(options.rounds, options.epsilon, options.seed, scheme=options.scheme)
     caps = policy.model.spec.limits.epsilon
-    most = min(DEFAULT_EPSILON, caps.job)
-    return demo_terms(options.rounds, most, options.seed, round_cap=caps.round, scheme=options.scheme)
+    target, round_cap = options.epsilon, None
+    if target is None:
+        target, round_cap = min(DEFAULT_EPSILON, caps.job), caps.round
+    return demo_terms(
+        options.rounds, target, options.seed, round_cap, scheme=options.scheme, validity=options.validity
+    )
 
 
 def _train(
@@ -203,6 +205,7 @@ def _closing_lines(folder: DemoFolder, summary: Summary) -> tuple[str, ...]:
         f"evidence: {verdict}; {summary.openings} sums opened, {summary.refusals} refusals",
         f"scheme: {summary.scheme}, by {summary.parties}; {summary.bytes_up_per_silo_round:,} bytes up per "
         "hospital and round at most",
+        *([f"each update's norm proven to be at most {summary.norm_bound:g}"] if summary.norm_bound else []),
         f"an agent's own work beyond training: {overhead.median:.0f} ms a round (most {overhead.max:.0f}); "
         f"servers, network and waiting: {beyond.median:.0f} ms (most {beyond.max:.0f})",
         "",

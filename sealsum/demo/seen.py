@@ -85,8 +85,14 @@ def seen(scheme: str) -> tuple[Row, ...]:
     )
 
 
-def non_claims(scheme: str) -> tuple[str, ...]:
-    """What a run by this scheme does not show."""
+def non_claims(scheme: str, norm_bound: float | None) -> tuple[str, ...]:
+    """What a run by this scheme does not show, with or without a norm that is proven."""
+    poisoned = "A hospital that lies about its training or poisons its update is not caught by sums alone."
+    if norm_bound is not None:
+        poisoned = (
+            f"A hospital that poisons its update is left out only if it is longer than {norm_bound:g}, and "
+            "only while both share servers check honestly; within that it may point anywhere."
+        )
     return (
         "Not medical software: the model was trained to show a mechanism and must not advise anyone about a "
         "patient.",
@@ -96,7 +102,7 @@ def non_claims(scheme: str) -> tuple[str, ...]:
         "everyone: Cleveland alone, judged on its own patients, does about as well.",
         "Differential privacy bounds what the model reveals of one patient's presence; it does not hide "
         "facts about groups, nor make data anonymous by law.",
-        "A hospital that lies about its training or poisons its update is not caught by sums alone.",
+        poisoned,
         _TOGETHER[scheme],
         "Noise is sampled in floating point; timing, power and other side channels are not covered.",
         "All parties ran on one machine, for show. Separation between operators is real only on separate "

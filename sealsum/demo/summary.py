@@ -85,6 +85,7 @@ class Summary(Frozen):
     policy: PolicySummary
     scheme: str
     parties: str
+    norm_bound: float | None
     rounds: int
     params: int
     model: str
@@ -110,6 +111,7 @@ def summarise(result: DemoResult, verdict: Verdict, evidence: str, duration_s: f
         policy=PolicySummary(name=result.policy_name, digest=result.policy_digest),
         scheme=result.scheme,
         parties=result.parties,
+        norm_bound=result.norm_bound,
         rounds=result.rounds,
         params=result.parameters,
         model=result.model,

@@ -15,7 +15,10 @@ from sealsum.demo.results import (
 
 
 def example_result(
-    rounds: int = 20, refusals: tuple[RefusalRow, ...] = (), scheme: str = "additive"
+    rounds: int = 20,
+    refusals: tuple[RefusalRow, ...] = (),
+    scheme: str = "additive",
+    norm_bound: float | None = None,
 ) -> DemoResult:
     """Four hospitals with plausible figures."""
     scores = [
@@ -50,6 +53,7 @@ def example_result(
         officer_key="cd" * 32,
         scheme=scheme,
         parties="4 hospitals",
+        norm_bound=norm_bound,
         rounds=rounds,
         parameters=1051,
         model="mlp",

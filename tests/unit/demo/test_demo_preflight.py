@@ -12,10 +12,11 @@ from policies.loader import LoadedPolicy, load_threat_model
 from policies.profiles import profile_text
 from privacy.plan import SchemeName
 from privacy.secagg.catalogue import SCHEMES
+from privacy.secagg.validity.norms import suggested_norm_bound
 from sealsum.cli import cli
 from sealsum.demo.cast import CAST, cast_of
 from sealsum.demo.job import demo_terms
-from sealsum.demo.options import POLICIES
+from sealsum.demo.options import POLICIES, VALIDITY_POLICY
 from sealsum.demo.preflight import refuse_if_policy_does
 from sealsum.policy_commands import read_policy
 
@@ -99,3 +100,23 @@ def test_a_policy_of_another_scheme_is_refused_before_anything_runs() -> None:
     with pytest.raises(PolicyRefusal, match="scheme: the plan sums updates by another scheme") as refused:
         refuse_if_policy_does(read_policy("demo-hospitals"), demo_terms(20, 3.0, seed=0, scheme="pairwise"))
     assert "roster.share_servers" in {finding.rule for finding in refused.value.findings}
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 20, 100])
+def test_what_hospitals_prove_in_the_demo_is_within_its_policy_and_provable(rounds: int) -> None:
+    terms = demo_terms(rounds, 3.0, seed=0, round_cap=1.0, validity=True)
+    assert terms.validity is not None
+    assert terms.validity.norm_bound >= suggested_norm_bound(terms.dp, terms.training, terms.model.parameters)
+    refuse_if_policy_does(read_policy(VALIDITY_POLICY), terms)
+
+
+def test_a_policy_that_requires_validity_refuses_a_job_without() -> None:
+    with pytest.raises(PolicyRefusal, match="validity_missing"):
+        refuse_if_policy_does(read_policy(VALIDITY_POLICY), demo_terms(20, 3.0, seed=0))
+
+
+@pytest.mark.parametrize("scheme", ["pairwise", "bfv", "ckks"])
+def test_validity_where_nobody_can_check_shares_is_a_usage_error_that_says_why(scheme: str) -> None:
+    result = CliRunner().invoke(cli, ["demo", "--scheme", scheme, "--validity"])
+    assert result.exit_code == 2
+    assert "no second party to check shares with" in " ".join(result.output.split())

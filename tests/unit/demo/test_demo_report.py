@@ -110,4 +110,13 @@ def test_the_page_says_by_which_scheme_and_what_each_party_then_saw(scheme: str)
 def test_words_for_the_report_exist_for_every_scheme_that_a_job_may_name() -> None:
     for scheme in get_args(SchemeName):
         assert len(seen(scheme)) >= 3
-        assert any("DP noise" in sentence for sentence in non_claims(scheme))
+        assert any("DP noise" in sentence for sentence in non_claims(scheme, None))
+
+
+def test_a_bound_that_was_proven_is_told_with_what_it_does_not_stop() -> None:
+    result = example_result(norm_bound=22.9)
+    text = render_report(result, draw(result), ACCEPTED).decode()
+    assert "norm is at most 22.9" in text
+    assert "longer than 22.9" in text
+    assert "not caught by sums alone" not in text
+    assert summarise(result, ACCEPTED, "evidence.zip", 1.0).norm_bound == 22.9

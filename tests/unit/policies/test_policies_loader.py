@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -18,7 +17,8 @@ from policies.profiles import PROFILES, profile_text
 from policies.rules_loader import LOADER_RULES, LoaderRule
 from policies.schema import ThreatModel
 from privacy.errors import ConfigurationError
-from tests.unit.policies.policies_terms import ABSENT, bent, bent_policy, findings_of, rules_of
+from privacy.secagg.catalogue import SCHEMES
+from tests.unit.policies.policies_terms import ABSENT, bent, bent_policy, findings_of, rules_of, unjudged
 
 CURIOUS = {"assume.aggregator": {"behaviour": "honest_but_curious", "colludes_with_silos": 0}}
 NO_DP = {
@@ -42,7 +42,6 @@ CONTRADICTIONS: dict[str, dict[str, object]] = {
     "open_threat_unnamed": {"assume.out_of_scope": ["silo_poisoning"]},
     "poisoning_unchecked": {"assume.out_of_scope": ["silo_host_compromise"]},
     "scheme_missing": {"require.secagg.scheme": "none"},
-    "scheme_unavailable": {"require.secagg.scheme": "threshold_ckks"},
     "dp_model_unavailable": {"require.dp.model": "distributed"},
     "dp_max_records_per_unit_unavailable": {"require.dp.max_records_per_unit": 8},
     "dp_adjacency_unavailable": {"require.dp.adjacency": "replace_one"},
@@ -80,6 +79,14 @@ def test_algorithms_that_need_plaintext_are_refused_by_name(name: str) -> None:
     assert "hides from the server" in finding.sentence
 
 
+def test_a_scheme_that_nobody_carries_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = bent({"require.secagg.scheme": "ckks"})
+    monkeypatch.delitem(SCHEMES, "ckks")
+    (finding, *_) = findings_of(text)
+    assert (finding.rule, finding.got) == ("scheme_unavailable", "ckks")
+    assert "does not implement the scheme ckks" in finding.sentence
+
+
 def test_named_metrics_are_refused_even_when_they_are_said_to_be_withheld() -> None:
     assert rules_of(bent({"release.metrics.names": ["auc"]})) == ["metrics_uncharged"]
 
@@ -95,7 +102,7 @@ def _cases() -> tuple[ThreatModel, ...]:
         {"require.secagg.scheme": "ckks", "require.validity": "range", "limits.max_dropouts": 2},
         {"require.secagg.scheme": "pairwise", "limits.max_dropouts": 2},
     ]
-    return tuple(ThreatModel.model_validate(yaml.safe_load(bent(change))) for change in changes)
+    return tuple(unjudged(bent(change)) for change in changes)
 
 
 @pytest.mark.parametrize("rule", LOADER_RULES, ids=lambda rule: rule.check.__name__)
