@@ -45,7 +45,7 @@ class CarriedScheme(click.ParamType[SchemeName]):
     type=CarriedScheme(),
     default="additive",
     show_default=True,
-    help=f"How updates are summed: {', '.join(SCHEMES)}.",
+    help="How updates are summed; 'sealsum scheme list' names the ways.",
 )
 @click.option(
     "--validity",
