@@ -14,7 +14,7 @@ import pytest
 from privacy.secagg.catalogue import SCHEMES
 from privacy.secagg.he.parameters import ONE_KEY_SCHEMES
 from sealsum.demo.cast import cast_of
-from sealsum.demo.options import POLICIES
+from sealsum.demo.options import POLICIES, VALIDITY_POLICY
 from sealsum.demo.patients import HOSPITALS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -28,14 +28,26 @@ class Run:
     summary: dict[str, object]
 
 
-@pytest.fixture(scope="module", params=[name for name in SCHEMES if name != "additive"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    scheme = str(request.param)
-    out = tmp_path_factory.mktemp(scheme) / "out"
-    command = [sys.executable, "-m", "sealsum", "demo", "--scheme", scheme, "--rounds", "1", "--json"]
+def finished(scheme: str, out: Path, *more: str) -> Run:
+    command = [sys.executable, "-m", "sealsum", "demo", "--scheme", scheme, "--rounds", "1", "--json", *more]
     ended = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, timeout=RUN_S)
     assert ended.returncode == 0, ended.stderr
     return Run(scheme, out, json.loads(ended.stdout))
+
+
+@pytest.fixture(scope="module", params=[name for name in SCHEMES if name != "additive"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    scheme = str(request.param)
+    return finished(scheme, tmp_path_factory.mktemp(scheme) / "out")
+
+
+def test_a_round_whose_updates_are_proven_is_opened_and_verifies(tmp_path: Path) -> None:
+    summary = finished("additive", tmp_path / "out", "--validity").summary
+    assert (summary["verified"], summary["openings"], summary["refusals"]) == (True, 1, 0)
+    assert summary["policy"]["name"] == VALIDITY_POLICY  # type: ignore[index]  # a JSON object
+    bound = summary["norm_bound"]
+    assert isinstance(bound, float)
+    assert bound <= 24
 
 
 def test_the_round_is_opened_by_that_scheme_and_its_evidence_verifies(run: Run) -> None:
