@@ -20,6 +20,7 @@ from aggregator.schemes.additive import AdditiveFlow
 from aggregator.schemes.flow import SchemeFlow
 from aggregator.schemes.he import HeFlow
 from aggregator.schemes.pairwise import PairwiseFlow
+from aggregator.schemes.threshold import ThresholdFlow
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings
 from aggregator.share_server.service import ShareServer
 from aggregator.state import AggregatorState
@@ -34,6 +35,9 @@ from privacy.keystore import Identity, load_identity, read_file
 from privacy.plan import SchemeName
 from privacy.roster import Role
 from privacy.secagg.he.parameters import ONE_KEY_SCHEMES, assert_available
+from privacy.secagg.threshold.interpreter import python_of
+from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
+from privacy.secagg.threshold.worker import assert_available as assert_openfhe
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,12 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
         LedgerDamaged: the log does not verify.
     """
     identity, held = _enrolled(settings, "aggregator")
-    if held.policy.model.spec.require.secagg.scheme in ONE_KEY_SCHEMES:
+    scheme = held.policy.model.spec.require.secagg.scheme
+    if scheme in ONE_KEY_SCHEMES:
         assert_available()
+    openfhe = python_of(settings.threshold_he)
+    if settings.threshold_he is not None or scheme in JOINT_KEY_SCHEMES:
+        assert_openfhe(openfhe)
     store = _store(settings, identity)
     with store.write() as transaction:
         keep_charter(transaction, held.charter.digest, held.envelope)
@@ -86,6 +94,8 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
         "pairwise": PairwiseFlow(state, settings.storage_bytes_max),
         "bfv": HeFlow(state, settings.storage_bytes_max),
         "ckks": HeFlow(state, settings.storage_bytes_max),
+        "threshold_bfv": ThresholdFlow(state, settings.storage_bytes_max, openfhe),
+        "threshold_ckks": ThresholdFlow(state, settings.storage_bytes_max, openfhe),
     }
     flow = RoundFlow(state, schemes, settings.aborts_max)
     loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)

@@ -11,7 +11,6 @@ from policies.loader import LoadedPolicy
 from privacy.errors import Unprocessable
 from privacy.ids import Digest, SiloId
 from privacy.plan import (
-    HE_SCHEMES,
     THRESHOLD_SCHEMES,
     CohortMember,
     JobSpec,
@@ -19,7 +18,7 @@ from privacy.plan import (
     ServerSlot,
 )
 from privacy.roster import Charter
-from privacy.secagg.he.parameters import row_for
+from privacy.secagg.rows import row_for
 
 SESSION_BYTES = 16
 
@@ -57,7 +56,7 @@ def plan_round(
             rounds=job.rounds,
             scheme=job.scheme,
             threshold=threshold_for(len(silos), [policy]) if job.scheme in THRESHOLD_SCHEMES else None,
-            he=row_for(job.scheme, job.vector, len(charter.silos)) if job.scheme in HE_SCHEMES else None,
+            he=row_for(job.scheme, job.vector, len(charter.silos)),
             validity=job.validity,
             architecture=job.model.architecture,
             model=model,

@@ -12,6 +12,7 @@ from aggregator.database import checked_url
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.keystore import read_file
+from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Bytes = Annotated[int, Field(ge=1024)]
@@ -71,6 +72,8 @@ class AggregatorSettings(ServerSettings):
     """Wait for the rest of the roster once enough silos are present."""
     aborts_max: Annotated[int, Field(ge=1, le=100)] = 2
     """Rounds that may abort in a row before the job fails."""
+    threshold_he: ThresholdHeSettings | None = None
+    """The Python that runs OpenFHE for threshold_bfv and threshold_ckks; this one if left out."""
 
 
 class ShareServerSettings(ServerSettings):
@@ -92,12 +95,16 @@ def load_settings(path: Path, model: type[S]) -> S:
         raise ConfigurationError(f"{path}: expected YAML ({str(error).splitlines()[0]})") from error
     if not isinstance(raw, dict):
         raise ConfigurationError(f"{path}: expected a mapping of settings, got {type(raw).__name__}")
+    base = path.resolve().parent
     try:
-        return model.model_validate(_resolved(raw, path.resolve().parent))
+        settings = model.model_validate(_resolved(raw, base))
     except ValidationError as error:
         faults = error.errors(include_url=False)
         lines = [f"  {'.'.join(str(step) for step in f['loc']) or 'file'}: {f['msg']}" for f in faults]
         raise ConfigurationError("\n".join([f"{path}:", *lines])) from error
+    if isinstance(settings, AggregatorSettings):
+        return settings.model_copy(update={"threshold_he": anchored(settings.threshold_he, base)})
+    return settings
 
 
 def _resolved(raw: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -129,6 +129,42 @@ def one_key_at_all_silos(model: ThreatModel) -> Iterator[Finding]:
         )
 
 
+def joint_key_little_flooded(model: ThreatModel) -> Iterator[Finding]:
+    """threshold_ckks adds a Gaussian of σ = 2^20 to a partial decryption, some 10 bits above a fresh error.
+
+    A statistical argument needs 40 bits (Asharov et al. 2012), which threshold_bfv has. Whoever holds the
+    partial decryptions can compute the unrounded sum; whoever chooses ciphertexts, or knows most shares of
+    the key, learns most from it. So nobody who may try is assumed.
+    """
+    spec = model.spec
+    if spec.require.secagg.scheme != "threshold_ckks":
+        return
+    aggregator = spec.assume.aggregator
+    little = (
+        "in a partial decryption of threshold_ckks only some 10 bits of noise hide a silo's part of the key"
+    )
+    if aggregator.behaviour == "malicious":
+        yield Finding(
+            "threshold_ckks_malicious_aggregator",
+            f"{little}, and the aggregator can compute the unrounded sum from them",
+            "assume.aggregator.behaviour: honest_but_curious with threshold_ckks",
+            aggregator.behaviour,
+            "write scheme: threshold_bfv",
+        )
+    for path, colluding in (
+        ("aggregator.colludes_with_silos", aggregator.colludes_with_silos),
+        ("silos.max_colluding", spec.assume.silos.max_colluding),
+    ):
+        if colluding > 0:
+            yield Finding(
+                "threshold_ckks_colluders",
+                f"{little}: colluders take their own parts out and look at what is left",
+                f"assume.{path}: 0 with threshold_ckks",
+                str(colluding),
+                "write scheme: threshold_bfv",
+            )
+
+
 def validity_available(model: ThreatModel) -> Iterator[Finding]:
     """Checks inside shares come with a scheme that has shares and checks them."""
     validity, name = model.spec.require.validity, model.spec.require.secagg.scheme

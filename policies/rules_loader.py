@@ -13,6 +13,7 @@ from typing import get_args
 from policies.assumption import colluding_silos
 from policies.findings import Finding
 from policies.rules_assumed import (
+    joint_key_little_flooded,
     one_key_at_all_silos,
     share_servers_with_additive_only,
     threshold_reachable,
@@ -259,6 +260,7 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     ),
     LoaderRule(scheme_available, ("require.secagg",)),
     LoaderRule(one_key_at_all_silos, ("require.secagg", _BEHAVIOUR, *_COLLUDING, _RECIPIENT)),
+    LoaderRule(joint_key_little_flooded, ("require.secagg", _BEHAVIOUR, *_COLLUDING)),
     LoaderRule(
         threshold_reachable,
         ("require.secagg", _BEHAVIOUR, *_COLLUDING, "limits.min_silos_open", "limits.max_dropouts"),

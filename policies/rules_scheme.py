@@ -9,10 +9,15 @@ from policies.findings import Finding
 from policies.institutions import distinct_operators
 from policies.schema import Spec
 from privacy.errors import Unprocessable
-from privacy.plan import HE_SCHEMES, THRESHOLD_SCHEMES, RoundPlan
+from privacy.plan import THRESHOLD_SCHEMES, RoundPlan
 from privacy.roster import Charter
-from privacy.secagg.he.parameters import row_for
 from privacy.secagg.pairwise.terms import MAX_SILOS, least_threshold
+from privacy.secagg.rows import row_for
+from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
+from privacy.secagg.threshold.parameters import MAX_SILOS as MAX_KEYHOLDERS
+
+LARGEST_COHORT: dict[str, int] = {"pairwise": MAX_SILOS, **dict.fromkeys(JOINT_KEY_SCHEMES, MAX_KEYHOLDERS)}
+"""Scheme → the most silos of a round, where each deals with every other."""
 
 
 def scheme_as_required(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
@@ -47,9 +52,7 @@ def threshold_withstands(spec: Spec, plan: RoundPlan, charter: Charter) -> Itera
 def parameters_allow_listed(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
     """The row is derived, so a weaker or longer one cannot be talked into anyone."""
     try:
-        expected = (
-            row_for(plan.scheme, plan.vector, len(charter.silos)) if plan.scheme in HE_SCHEMES else None
-        )
+        expected = row_for(plan.scheme, plan.vector, len(charter.silos))
         got = plan.he
     except Unprocessable as none_fits:
         expected, got = str(none_fits), f"{plan.vector.scale_bits} scale_bits"
@@ -94,12 +97,13 @@ def operators_differ(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[
 
 
 def cohort_within_scheme(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
-    """Every silo agrees on a mask with every other; the protocol ends at so many."""
-    if plan.scheme == "pairwise" and len(plan.cohort) > MAX_SILOS:
+    """Every silo agrees on a mask, or on a key, with every other; the protocol ends at so many."""
+    most = LARGEST_COHORT.get(plan.scheme)
+    if most is not None and len(plan.cohort) > most:
         yield Finding(
             "cohort_beyond_scheme",
-            "every silo agrees on a mask with every other, so a cohort of pairwise has a largest size",
-            f"at most {MAX_SILOS} silos with pairwise",
+            f"every silo agrees with every other, so a cohort of {plan.scheme} has a largest size",
+            f"at most {most} silos with {plan.scheme}",
             str(len(plan.cohort)),
             "invite fewer silos",
         )

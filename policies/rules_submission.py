@@ -14,19 +14,24 @@ from privacy.secagg.he.messages import CiphertextManifest
 from privacy.secagg.he.parameters import parameters_named
 from privacy.secagg.pairwise.messages import MaskedInput
 from privacy.secagg.parts import part_count
+from privacy.secagg.threshold.messages import CiphertextManifest as JointKeyManifest
+from privacy.secagg.threshold.parameters import threshold_parameters_named
+from privacy.secagg.threshold.parts import threshold_part_count
 from privacy.secagg.validity.cut import field_part_count
 from privacy.secagg.validity.messages import SharesManifest
 from privacy.secagg.validity.terms import terms_of
 from privacy.wire.envelope import Verified
 from privacy.wire.messages import ShareManifest
 
-Manifest = ShareManifest | SharesManifest | MaskedInput | CiphertextManifest
+Manifest = ShareManifest | SharesManifest | MaskedInput | CiphertextManifest | JointKeyManifest
 """A silo's signed claim to be a survivor of its round; which one a plan has says ``manifest_type``."""
 MANIFESTS: dict[str, type[Manifest]] = {
     "additive": ShareManifest,
     "pairwise": MaskedInput,
     "bfv": CiphertextManifest,
     "ckks": CiphertextManifest,
+    "threshold_bfv": JointKeyManifest,
+    "threshold_ckks": JointKeyManifest,
 }
 
 
@@ -73,7 +78,8 @@ def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterat
             body.model,
             "fetch the plan's model again and ask the aggregator why it differed",
         )
-    yield from _length_findings(plan, body)
+    if isinstance(body, expected):
+        yield from _length_findings(plan, body)
     if isinstance(body, ShareManifest | SharesManifest):
         yield from _seed_findings(plan, body)
     if isinstance(body, SharesManifest) and plan.validity is not None and body.terms != terms_of(plan).digest:
@@ -84,7 +90,7 @@ def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterat
             body.terms,
             "prove the bound that follows from the plan",
         )
-    if isinstance(body, CiphertextManifest) and body.parameters != plan.he:
+    if isinstance(body, CiphertextManifest | JointKeyManifest) and body.parameters != plan.he:
         yield Finding(
             "manifest_parameters",
             "the update is encrypted under other parameters than the plan's",
@@ -97,18 +103,21 @@ def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterat
 def _length_findings(plan: RoundPlan, body: Manifest) -> Iterator[Finding]:
     if isinstance(body, CiphertextManifest) and plan.he is not None:
         parts = he_part_count(parameters_named(plan.he), plan.vector_length)
+    elif isinstance(body, JointKeyManifest) and plan.he is not None:
+        parts = threshold_part_count(threshold_parameters_named(plan.he), plan.vector_length)
     elif isinstance(body, SharesManifest):
         parts = field_part_count(plan.vector_length)
     else:
         parts = part_count(plan.vector_length)
     # A masked input says its length by its parts alone.
     length = plan.vector_length if isinstance(body, MaskedInput) else body.vector_length
-    if length != plan.vector_length or len(body.parts) != parts:
+    named = len(body.bodies if isinstance(body, JointKeyManifest) else body.parts)
+    if length != plan.vector_length or named != parts:
         yield Finding(
             "manifest_length",
             "the share is not as long as the plan's vector",
             f"{plan.vector_length} elements in {parts} parts",
-            f"{length} elements in {len(body.parts)} parts",
+            f"{length} elements in {named} parts",
             "share a vector of the plan's parameters and one weight",
         )
 

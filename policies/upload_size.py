@@ -7,6 +7,7 @@ from privacy.plan import RoundPlan
 from privacy.secagg.additive import RING_BYTES
 from privacy.secagg.he.framing import Form
 from privacy.secagg.he.parameters import PARAMETERS
+from privacy.secagg.threshold.parameters import PARAMETERS as JOINT_KEY_PARAMETERS
 from privacy.secagg.validity.cut import upload_bytes as share_and_witness_bytes
 from privacy.secagg.validity.field import FIELD_BYTES
 from privacy.secagg.validity.terms import terms_of
@@ -22,6 +23,9 @@ def upload_bytes(plan: RoundPlan) -> int:
             return share_and_witness_bytes(terms_of(plan))
         except Unprocessable:  # no proof of such terms exists; the rule on them refuses the plan
             return plan.vector_length * FIELD_BYTES
+    joint = JOINT_KEY_PARAMETERS.get(plan.he or "")
+    if joint is not None:  # two polynomials a ciphertext, and one of the partial decryption
+        return -(-plan.vector_length // joint.payload) * 3 * joint.polynomial_bytes
     ring = plan.vector_length * RING_BYTES
     row = PARAMETERS.get(plan.he or "")
     if row is None:

@@ -24,8 +24,8 @@ Fraction = Annotated[Real, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 SchemeName = Literal["additive", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks"]
 """How updates are added up unseen; ``privacy.secagg.catalogue`` says what each withstands."""
-THRESHOLD_SCHEMES: tuple[SchemeName, ...] = ("pairwise", "threshold_bfv", "threshold_ckks")
-"""Schemes in which so many silos together open what fewer cannot."""
+THRESHOLD_SCHEMES: tuple[SchemeName, ...] = ("pairwise",)
+"""Schemes in which so many silos together open what fewer cannot. Under a joint key all must, by name."""
 HE_SCHEMES: tuple[SchemeName, ...] = ("bfv", "ckks", "threshold_bfv", "threshold_ckks")
 """Schemes whose updates travel as ciphertexts under an allow-listed row of parameters."""
 

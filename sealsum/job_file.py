@@ -30,7 +30,6 @@ from privacy.errors import ConfigurationError, Unprocessable
 from privacy.ids import JobName, Name
 from privacy.keystore import read_file
 from privacy.plan import (
-    HE_SCHEMES,
     Count,
     DpTerms,
     JobSpec,
@@ -44,7 +43,7 @@ from privacy.plan import (
 from privacy.roster import Charter
 from privacy.schema import DataSchema
 from privacy.secagg.encoding import assert_fits
-from privacy.secagg.he.parameters import row_for
+from privacy.secagg.rows import row_for
 from privacy.update import model_bytes, model_digest
 from silo_agent.models.layouts import initial_vector, model_terms
 
@@ -148,8 +147,7 @@ def finest_vector(scheme: SchemeName, silos: int) -> VectorTerms:
         vector = VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=bits)
         with suppress(Unprocessable):
             assert_fits(vector, silos)
-            if scheme in HE_SCHEMES:
-                row_for(scheme, vector, silos)
+            row_for(scheme, vector, silos)
             return vector
     raise ConfigurationError(f"vector: the sum of {silos} silos does not fit {scheme}; write your own vector")
 

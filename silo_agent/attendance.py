@@ -22,6 +22,8 @@ from privacy.errors import PeerFault
 from privacy.ids import Context, Digest, PartyId
 from privacy.keystore import Identity
 from privacy.plan import RoundPlan
+from privacy.secagg.threshold.interpreter import python_of
+from privacy.secagg.threshold.kept import OpenFhe
 from privacy.wire.envelope import Envelope
 from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
@@ -73,6 +75,7 @@ class Attendance:
         self._books = books
         self._stopping = stopping
         self._datasets = Datasets()
+        self._openfhe = OpenFhe(python_of(settings.threshold_he))
         self._memory = RoundMemory(settings.state_dir / "rounds.json")
         self.outbox = Outbox(settings.state_dir / "outbox")
         self.job_secrets = JobSecrets(settings.state_dir)
@@ -82,8 +85,9 @@ class Attendance:
         )
 
     def close(self) -> None:
-        """End the thread that computes ahead."""
+        """End the thread that computes ahead, and OpenFHE."""
         self._thread.shutdown(wait=True)
+        self._openfhe.close()
 
     def take_part(self, envelope: Envelope, site: Site, delivery: Delivery) -> Attended:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
@@ -91,8 +95,8 @@ class Attendance:
         (1) signatures, threat models, invitation, round, dataset, model terms; (2) the model, hashed here;
         (3) a round that is never charged, or in which something is signed before it is, is remembered (the
         ledger remembers the others); (4) what the scheme agrees on with the others beforehand; (5) RESERVE,
-        before data are read; (6) read; (7) BEGIN, before batches and noise are drawn; (8) train; (9) encode,
-        seal, sign; (10) outbox; (11) SETTLE.
+        before data are read; (6) read; (7) BEGIN, before batches and noise are drawn; (8) train; (9) what
+        the scheme agrees on only now; encode, seal, sign; (10) outbox; (11) SETTLE.
 
         Raises:
             SealsumError: the first of these that says no. From (5) on the round stays charged.
@@ -134,6 +138,9 @@ class Attendance:
         train_ms = 1000 * (time.perf_counter() - training)
         _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1)})
         # (9), (10)
+        waiting = time.perf_counter()
+        half.agree()
+        waited_ms += 1000 * (time.perf_counter() - waiting)
         encoded = EncodedUpdate(plan, update, weight_of(invitation, records))
         stored = self._store(envelope, plan, half, encoded, model.digest, ledger)
         # (11)
@@ -152,6 +159,7 @@ class Attendance:
             policies=site.policies,
             delivery=delivery,
             directory=self._secrets / plan.context,
+            openfhe=self._openfhe,
         )
 
     def forget(self, context: Context) -> None:

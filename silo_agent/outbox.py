@@ -55,6 +55,10 @@ class Stored:
         for path in sorted(path for path in self.directory.iterdir() if path.name.isdigit()):
             yield int(path.name), path.read_bytes()
 
+    def part(self, index: int) -> bytes:
+        """One part alone."""
+        return (self.directory / f"{index:05d}").read_bytes()
+
 
 class Outbox:
     """The contributions of rounds whose result is not in yet."""

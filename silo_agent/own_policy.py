@@ -8,6 +8,9 @@ from policies.loader import LoadedPolicy, load_threat_model
 from policies.profiles import profile_text
 from privacy.errors import ConfigurationError
 from privacy.secagg.he.parameters import ONE_KEY_SCHEMES, assert_available
+from privacy.secagg.threshold.interpreter import python_of
+from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
+from privacy.secagg.threshold.worker import assert_available as assert_openfhe
 from silo_agent.settings import SiloSettings, names_a_file
 
 
@@ -27,11 +30,15 @@ def load_own_policy(settings: SiloSettings) -> LoadedPolicy:
     return load_threat_model(text)
 
 
-def assert_scheme_runs(policy: LoadedPolicy) -> None:
+def assert_scheme_runs(policy: LoadedPolicy, settings: SiloSettings) -> None:
     """Refuse to serve under a threat model whose scheme this installation lacks the libraries for.
 
     Raises:
-        ConfigurationError: it does; the message names the library and its extra.
+        ConfigurationError: it does, or ``threshold_he`` is set and does not run; the message names what is
+            missing and what to do.
     """
-    if policy.model.spec.require.secagg.scheme in ONE_KEY_SCHEMES:
+    scheme = policy.model.spec.require.secagg.scheme
+    if scheme in ONE_KEY_SCHEMES:
         assert_available()
+    if settings.threshold_he is not None or scheme in JOINT_KEY_SCHEMES:
+        assert_openfhe(python_of(settings.threshold_he))

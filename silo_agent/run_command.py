@@ -42,7 +42,7 @@ def run(context: click.Context, config: Path, until_idle: bool) -> None:
             f"state_dir: expected the identity of a silo, got one of a {identity.pin.role}"
         )
     own_policy = load_own_policy(settings)
-    assert_scheme_runs(own_policy)
+    assert_scheme_runs(own_policy, settings)
     for dataset in settings.datasets.values():
         assert_readable(dataset)
     _log.info(

@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 from privacy.canonical import Frozen, Real
 from privacy.errors import ConfigurationError
 from privacy.ids import HexDigest, Name
+from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
 from silo_agent.ledger.spending import EpsilonCaps
 
 _MAX_SETTINGS_BYTES = 1 << 20
@@ -71,6 +72,8 @@ class SiloSettings(Frozen):
     datasets: Annotated[dict[Name, DatasetSettings], Field(min_length=1)]
     model_adapters: dict[Name, ClassPath] = Field(default_factory=dict)
     """Further model adapters, as ``name: package.module:Class``; only the silo names code."""
+    threshold_he: ThresholdHeSettings | None = None
+    """The Python that runs OpenFHE for threshold_bfv and threshold_ckks; this one if left out."""
     proxy: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -155,6 +158,7 @@ def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:
         update={
             "state_dir": base / settings.state_dir,
             "datasets": datasets,
+            "threshold_he": anchored(settings.threshold_he, base),
             "threat_model": str(base / settings.threat_model)
             if names_a_file(settings.threat_model)
             else settings.threat_model,

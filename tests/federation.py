@@ -52,7 +52,7 @@ SESSION = "00112233445566778899aabbccddeeff"
 
 def demo_policy_text(scheme: str = "additive") -> str:
     """The profile for four hospitals that sum by this scheme, as it lies on disk."""
-    name = "demo-hospitals" if scheme == "additive" else f"demo-{scheme}"
+    name = "demo-hospitals" if scheme == "additive" else f"demo-{scheme.replace('_', '-')}"
     return (Path(policies.__file__).parent / "profiles" / f"{name}.yaml").read_text("utf-8")
 
 

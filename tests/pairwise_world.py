@@ -432,6 +432,7 @@ class CarriedSilo:
         if self.leaves == "masked":
             raise Gone
         update = Recorded(plan, np.full(plan.parameters, self.value, dtype=np.float32), 1.0)
+        half.agree()
         self.outbox.put_parts(plan.context, half.seal(update, self.masked_under or plan.model))
         if self.hides_it:
             half._masker.model = plan.model  # type: ignore[attr-defined]  # a silo may alter its own memory

@@ -7,15 +7,15 @@ sender held to its certificate, and a step closed once all have answered who sti
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from aggregator.parts import check_parts, part_name
-from aggregator.schemes.flow import admit_submission, wait_until
+from aggregator.schemes.flow import admit_submission
+from aggregator.schemes.stepping import Inboxes, Judge, collect, one, only_own
 from aggregator.state import AggregatorState, Noted, OpenRound
-from privacy.errors import NotAllowed, OutOfOrder, Unprocessable
+from privacy.errors import OutOfOrder
 from privacy.ids import SiloId
 from privacy.secagg.pairwise.collecting import (
     KeysClosed,
@@ -41,14 +41,11 @@ from privacy.secagg.pairwise.unmasking import SumHalf
 from privacy.wire.envelope import Envelope, Verified
 
 V = TypeVar("V")
-Judge = Callable[[SiloId, Sequence[Envelope]], Awaitable[V]]
-Inboxes = Mapping[SiloId, Sequence[Envelope]]
 Dealt = tuple[SiloId, Mapping[SiloId, Verified[ShareBundle]]]
 
 STEPS: Final = ("keys", "shares", "masked", "consistency", "unmask")
 PARTS: Final = "parts"
 """Files of this name are the parts of a silo's masked update."""
-_log = logging.getLogger("sealsum.aggregator")
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class PairwiseSteps:
         """Step 1, of all who were invited."""
 
         async def judge(silo: SiloId, messages: Sequence[Envelope]) -> Verified[KeyAdvert]:
-            return await asyncio.to_thread(accept_keys, self.terms, _one("keys", silo, messages))
+            return await asyncio.to_thread(accept_keys, self.terms, one("keys", silo, messages))
 
         nothing: Inboxes = dict.fromkeys(self.current.round.plan.silos, ())
         return close_keys(self.terms, await self._collect("keys", nothing, judge))
@@ -72,7 +69,7 @@ class PairwiseSteps:
         """Step 2, of those whose keys are known."""
 
         async def judge(silo: SiloId, messages: Sequence[Envelope]) -> Dealt:
-            _only_own("shares", silo, messages)
+            only_own("shares", silo, messages)
             return await asyncio.to_thread(accept_shares, keys, messages)
 
         inboxes: Inboxes = dict.fromkeys(keys.adverts, keys.relay)
@@ -87,7 +84,7 @@ class PairwiseSteps:
         files, ctx, round_ = self.state.parts, self.current.ctx, self.current.round
 
         async def judge(silo: SiloId, messages: Sequence[Envelope]) -> Verified[MaskedInput]:
-            envelope = _one("masked", silo, messages)
+            envelope = one("masked", silo, messages)
             manifest = await asyncio.to_thread(accept_masked, shares, envelope)
             round_.check_answer(silo, "manifest")
             update = admit_submission(self.state, self.current, manifest)
@@ -108,7 +105,7 @@ class PairwiseSteps:
         """Step 4, of the survivors."""
 
         async def judge(silo: SiloId, messages: Sequence[Envelope]) -> Verified[ConsistencySignature]:
-            return accept_consistency(masked, _one("consistency", silo, messages))
+            return accept_consistency(masked, one("consistency", silo, messages))
 
         inboxes: Inboxes = dict.fromkeys(masked.survivors, masked.relay)
         return close_consistency(masked, await self._collect("consistency", inboxes, judge))
@@ -117,50 +114,10 @@ class PairwiseSteps:
         """Step 5, of those who signed. Only now may anything come that takes masks off."""
 
         async def judge(silo: SiloId, messages: Sequence[Envelope]) -> Verified[UnmaskShares]:
-            return await asyncio.to_thread(accept_unmask, agreed, _one("unmask", silo, messages))
+            return await asyncio.to_thread(accept_unmask, agreed, one("unmask", silo, messages))
 
         inboxes: Inboxes = dict.fromkeys(agreed.signatures, agreed.relay)
         return await asyncio.to_thread(SumHalf, agreed, await self._collect("unmask", inboxes, judge))
 
     async def _collect(self, step: str, inboxes: Inboxes, judge: Judge[V]) -> list[V]:
-        """What was believed of a step, once all have answered who still can, or its time is up."""
-        believed: dict[SiloId, V] = {}
-        desk, answers = self.current.desk, self.current.round.answers
-
-        async def accept(silo: SiloId, messages: Sequence[Envelope]) -> None:
-            believed[silo] = await judge(silo, messages)
-
-        def settled() -> bool:
-            return all(
-                silo in desk.answered(step) or answers.get(silo) == "refusal" for silo in desk.expected(step)
-            )
-
-        desk.open(step, inboxes, accept)
-        self.state.bell.ring()
-        await wait_until(self.state, self.current, settled)
-        came = desk.close(step)
-        gone = sorted(set(inboxes) - set(came))
-        _log.info("step_closed", extra={"context": self.current.ctx, "step": step, "dropped_out": gone})
-        return [believed[silo] for silo in came]
-
-
-def _only_own(step: str, silo: SiloId, messages: Sequence[Envelope]) -> None:
-    """A silo brings its own messages only: another's, replayed in its place, would count as a second one.
-
-    Raises:
-        NotAllowed: one is somebody else's.
-    """
-    if any(message.sender != silo for message in messages):
-        raise NotAllowed(f"{step} of silo {silo}: expected its own messages only")
-
-
-def _one(step: str, silo: SiloId, messages: Sequence[Envelope]) -> Envelope:
-    """The one message of a silo in a step.
-
-    Raises:
-        NotAllowed: it is somebody else's. Unprocessable: none, or several.
-    """
-    _only_own(step, silo, messages)
-    if len(messages) != 1:
-        raise Unprocessable(f"{step} of silo {silo}: expected one message, got {len(messages)}")
-    return messages[0]
+        return list((await collect(self.state, self.current, step, inboxes, judge)).values())

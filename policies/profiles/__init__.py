@@ -14,6 +14,8 @@ PROFILES: dict[str, str] = {
     "demo-pairwise": "demo-hospitals without share servers: masks between hospitals, one server",
     "demo-bfv": "demo-hospitals with one curious server that adds ciphertexts; no hospital colludes",
     "demo-ckks": "the same with shorter ciphertexts; models stay with the hospitals",
+    "demo-threshold-bfv": "demo-hospitals with one server and a key a round that nobody holds alone",
+    "demo-threshold-ckks": "the same in shorter ciphertexts, for a curious server that nobody helps",
     "single-operator-research": "one institution with several sites, honest but curious operator",
 }
 """Name → whom it is for."""

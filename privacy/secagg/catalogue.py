@@ -120,6 +120,43 @@ SCHEMES: dict[str, Scheme] = {
             _NO_VALIDITY,
         ),
     ),
+    "threshold_bfv": Scheme(
+        name="threshold_bfv",
+        withstands="a malicious server with all silos but one, as long as they form keys and ciphertexts as "
+        "agreed; sums are exact",
+        colluding_servers="the only one",
+        rounds=5,
+        bytes_per_parameter=66.5,
+        bytes_down_per_parameter=159.2,
+        cost=Cost(silo=0.0, servers=0.0),
+        dropout="before its key share is shown it costs nothing; then the round ends by name, unopened",
+        validity=frozenset({"none"}),
+        refused=(
+            "share servers are assumed: the aggregator is the one server",
+            "no Python with OpenFHE is there, at a silo or at the aggregator (threshold_he.python)",
+            "more than 80 silos may be in a cohort",
+            _NO_VALIDITY,
+        ),
+    ),
+    "threshold_ckks": Scheme(
+        name="threshold_ckks",
+        withstands="an honest but curious server that no silo colludes with; the server rounds the sum",
+        colluding_servers="the only one, honest but curious, if no silo does",
+        rounds=5,
+        bytes_per_parameter=24.1,
+        bytes_down_per_parameter=60.0,
+        cost=Cost(silo=0.0, servers=0.0),
+        dropout="before its key share is shown it costs nothing; then the round ends by name, unopened",
+        validity=frozenset({"none"}),
+        refused=(
+            "share servers are assumed: the aggregator is the one server",
+            "the aggregator may tamper or collude with a silo, or silos may collude: what hides the key in a "
+            "decryption is 10 bits of noise, not the 40 of an argument",
+            "no Python with OpenFHE is there, at a silo or at the aggregator (threshold_he.python)",
+            "more than 80 silos may be in a cohort",
+            _NO_VALIDITY,
+        ),
+    ),
 }
 
 PROTOCOLS: dict[str, Scheme] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from privacy.errors import Unprocessable
-from privacy.secagg.additive import RING_BYTES
+from privacy.secagg.additive import RING_BYTES, Ring
 from privacy.wire.messages import PART_BYTES
 
 PART_ELEMENTS = PART_BYTES // RING_BYTES
@@ -48,3 +50,16 @@ def stretch(index: int, vector_length: int) -> Stretch:
         raise Unprocessable(f"part: expected 0 to {count - 1}, got {index}")
     start = index * PART_ELEMENTS
     return Stretch(index, start, min(PART_ELEMENTS, vector_length - start))
+
+
+def recut(chunks: Iterable[Ring], vector_length: int) -> Iterator[tuple[Stretch, Ring]]:
+    """Ring elements that come in chunks of any length, cut into parts; one part in memory at a time."""
+    gathered = np.empty(0, dtype=np.uint32)
+    pieces = stretches(vector_length)
+    piece = next(pieces, None)
+    for chunk in chunks:
+        gathered = np.concatenate([gathered, chunk])
+        while piece is not None and len(gathered) >= piece.length:
+            yield piece, gathered[: piece.length]
+            gathered = gathered[piece.length :]
+            piece = next(pieces, None)

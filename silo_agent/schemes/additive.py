@@ -33,6 +33,9 @@ class AdditiveHalf:
     def prepare(self) -> None:
         """Nothing: share servers' keys are in the charter."""
 
+    def agree(self) -> None:
+        """Nothing more."""
+
     def seal(self, update: EncodedUpdate, model: Digest) -> Iterator[bytes]:
         """The vector share's parts."""
         plan = self._seat.plan

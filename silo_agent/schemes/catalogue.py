@@ -10,6 +10,7 @@ from privacy.secagg.he.parameters import assert_available
 from silo_agent.schemes.additive import AdditiveHalf
 from silo_agent.schemes.half import SchemeHalf, Seat
 from silo_agent.schemes.pairwise import PairwiseHalf
+from silo_agent.schemes.threshold import ThresholdHalf
 from silo_agent.schemes.validity import ValidityHalf
 
 
@@ -36,6 +37,8 @@ HALVES: dict[SchemeName, Callable[[Seat], SchemeHalf]] = {
     "pairwise": PairwiseHalf,
     "bfv": _he_half,
     "ckks": _he_half,
+    "threshold_bfv": ThresholdHalf,
+    "threshold_ckks": ThresholdHalf,
 }
 
 

@@ -1,15 +1,16 @@
 """What the agent asks of a scheme in one round, and what a scheme is given: one silo's seat in that round.
 
-    prepare ─► (RESERVE, BEGIN, train) ─► seal each part ─► manifest ─► outbox ─► deliver ─► conclude
+    prepare ─► (RESERVE, BEGIN, train) ─► agree ─► seal each part ─► manifest ─► outbox ─► deliver ─► conclude
 
-``prepare`` runs before anything is charged or read. What must outlive a crash lies in the seat's directory,
+``prepare`` runs before anything is charged or read, ``agree`` when the update exists. What must outlive a
+crash lies in the seat's directory,
 written before it is sent; after a crash a half is made anew for the stored contribution, which it delivers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from privacy.ids import Digest, PartyId, SiloId
 from privacy.keystore import Identity
 from privacy.plan import RoundPlan
 from privacy.roster import Charter
+from privacy.secagg.threshold.kept import OpenFhe
 from privacy.wire.envelope import Envelope
 from silo_agent.delivery import Delivery
 from silo_agent.encoded import EncodedUpdate
@@ -40,6 +42,8 @@ class Seat:
     delivery: Delivery
     directory: Path
     """Of this scheme's secrets of this round, mode 0700; the half makes it, the agent removes it."""
+    openfhe: OpenFhe = field(default_factory=OpenFhe)
+    """The agent's OpenFHE, under the interpreter of this silo's own settings; started where it is used."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,13 @@ class SchemeHalf(Protocol):
 
         Raises:
             PeerFault, PolicyRefusal: this round cannot be; the silo takes no part, and nothing is charged.
+        """
+
+    def agree(self) -> None:
+        """What is agreed on with the others only once the update exists, or nothing.
+
+        Raises:
+            PeerFault: this round cannot be; its charge stays.
         """
 
     def seal(self, update: EncodedUpdate, model: Digest) -> Iterator[bytes]:

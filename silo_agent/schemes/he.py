@@ -7,11 +7,10 @@ disk before its first part is decrypted, so that no crash makes this silo open a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-import numpy as np
 from pydantic import BaseModel
 
 from privacy.canonical import sha256_hex
@@ -31,7 +30,7 @@ from privacy.secagg.he.framing import Form, he_stretches, part_bytes
 from privacy.secagg.he.keys import HeKey
 from privacy.secagg.he.messages import CiphertextManifest, OpenedSum, SumManifest, parts_to_send
 from privacy.secagg.he.silo_half import HeSiloHalf, admit_sum
-from privacy.secagg.parts import stretches
+from privacy.secagg.parts import recut
 from privacy.wire.envelope import Envelope, MessageKind, Verified, open_envelope, sign_message
 from privacy.wire.messages import MAX_BYTES, Refusal
 from silo_agent.durable import private_directory, write_durably
@@ -65,6 +64,9 @@ class HeHalf:
             PeerFault, PolicyRefusal: see ``obtain_key``.
         """
         self._key = obtain_key(self._seat)
+
+    def agree(self) -> None:
+        """Nothing more."""
 
     def seal(self, update: EncodedUpdate, model: Digest) -> Iterator[bytes]:
         """The update's ciphertexts, part by part."""
@@ -181,8 +183,9 @@ class HeHalf:
         self._mark(summed.envelope.body_digest)
         digests = []
         with self._half(key) as half:
-            for index, part in _cut(self._decrypted(half, summed.message), seat.plan.vector_length):
-                write_durably(self._part(index), part)
+            for piece, opened in recut(self._decrypted(half, summed.message), seat.plan.vector_length):
+                part = ring_to_bytes(opened)
+                write_durably(self._part(piece.index), part)
                 digests.append(sha256_hex(part))
         return OpenedSum(silo=seat.silo, sum=summed.envelope.body_digest, parts=tuple(digests))
 
@@ -253,16 +256,3 @@ class HeHalf:
     def _half(self, key: HeKey, workers: int = 1) -> HeSiloHalf:
         plan = self._seat.plan
         return HeSiloHalf(key, self._use, plan.vector, plan.vector_length, len(plan.cohort), workers)
-
-
-def _cut(chunks: Iterable[Ring], length: int) -> Iterator[tuple[int, bytes]]:
-    """Ring elements in chunks of any length as parts of ``privacy.secagg.parts``; one part in memory."""
-    gathered = np.empty(0, dtype=np.uint32)
-    pieces = stretches(length)
-    piece = next(pieces, None)
-    for chunk in chunks:
-        gathered = np.concatenate([gathered, chunk])
-        while piece is not None and len(gathered) >= piece.length:
-            yield piece.index, ring_to_bytes(gathered[: piece.length])
-            gathered = gathered[piece.length :]
-            piece = next(pieces, None)

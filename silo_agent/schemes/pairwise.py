@@ -71,6 +71,9 @@ class PairwiseHalf:
         bundles = seat.delivery.await_step(terms.context, "masked")
         self._store(open_shares(self._state(), bundles))
 
+    def agree(self) -> None:
+        """Nothing more."""
+
     def seal(self, update: EncodedUpdate, model: Digest) -> Iterator[bytes]:
         """The masked update's parts."""
         state = self._state()

@@ -58,6 +58,9 @@ class ValidityHalf:
     def prepare(self) -> None:
         """Nothing: share servers' keys are in the charter."""
 
+    def agree(self) -> None:
+        """Nothing more."""
+
     def seal(self, update: EncodedUpdate, model: Digest) -> Iterator[bytes]:
         """The vector share's parts; the elements are kept for the proof.
 

@@ -12,12 +12,14 @@ from functools import cached_property
 from typing import Any, Literal
 
 from privacy.errors import Unprocessable
-from privacy.plan import VectorTerms
+from privacy.plan import SchemeName, VectorTerms
 from privacy.secagg.he.parameters import largest_element
 
-MAX_SILOS = 100
-"""Every silo reads every other's key share and ciphertexts: beyond this, another scheme is the better
-tool."""
+JOINT_KEY_SCHEMES: tuple[SchemeName, ...] = ("threshold_bfv", "threshold_ckks")
+"""Schemes whose silos make a joint key each round; these need OpenFHE at every silo and at the server."""
+MAX_SILOS = 80
+"""Every silo reads every other's key share in one answer, of at most 24 MiB, and every other's ciphertexts:
+beyond this, another scheme is the better tool."""
 SMUDGING = 2.0**20
 """σ of what OpenFHE 1.6 adds to a CKKS partial decryption (``NoiseFlooding::MP_SD``)."""
 _FRESH_NOISE = 1 << 40
@@ -118,6 +120,26 @@ def threshold_parameters_named(name: str) -> ThresholdParameters:
             f"threshold_he.parameters: expected one of {', '.join(PARAMETERS)}, got {name[:64]!r}"
         )
     return PARAMETERS[name]
+
+
+def threshold_row_for(scheme: str, terms: VectorTerms, contributors: int) -> str:
+    """The row of a scheme with the shortest ciphertexts that carries the worst sum of the cohort.
+
+    Raises:
+        Unprocessable: no row of the scheme does.
+    """
+    rows = sorted(
+        (row for row in PARAMETERS.values() if f"threshold_{row.scheme}" == scheme),
+        key=lambda row: row.polynomial_bytes / row.payload,
+    )
+    worst = contributors * largest_element(terms)
+    for row in rows:
+        if worst <= row.largest_sum(contributors):
+            return row.name
+    raise Unprocessable(
+        f"vector: {contributors} silos × bound {terms.coordinate_bound:g} × 2^{terms.scale_bits} exceeds the "
+        f"largest sum of every row of {scheme}; lower scale_bits or coordinate_bound"
+    )
 
 
 def assert_fits(parameters: ThresholdParameters, terms: VectorTerms, contributors: int) -> None:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from privacy.canonical import Frozen, digest_of
 from privacy.errors import NotAllowed
 from privacy.ids import Digest, HexContext, HexDigest, HexKey, Name, PartyId, PartyName, SiloId
-from privacy.plan import CohortMember, VectorTerms
+from privacy.plan import CohortMember, RoundPlan, VectorTerms
 from privacy.secagg.pairwise.faults import WeakTerms
 from privacy.secagg.threshold.parameters import (
+    JOINT_KEY_SCHEMES,
     MAX_SILOS,
     ThresholdParameters,
     assert_fits,
@@ -84,6 +85,38 @@ class ThresholdTerms(Frozen):
         if party != self.server:
             raise NotAllowed(f"party {party!r}: expected the server {self.server}")
         return self.server_key
+
+
+def terms_of(plan: RoundPlan, server: PartyId, server_key: str) -> ThresholdTerms:
+    """The terms of the round that a plan describes; both sides derive them, so nobody can send others.
+
+    Args:
+        server: the aggregator that signed the plan's offer.
+        server_key: what it signs with, by the roster.
+
+    Raises:
+        WeakTerms: no round under a joint key can be had under this plan. Unprocessable: no such row.
+    """
+    if plan.scheme not in JOINT_KEY_SCHEMES or plan.he is None:
+        raise WeakTerms(f"plan.scheme: expected {' or '.join(JOINT_KEY_SCHEMES)}, got {plan.scheme}")
+    threshold_parameters_named(plan.he)
+    fields = {
+        "context": plan.context,
+        "scheme": plan.scheme,
+        "parameters": plan.he,
+        "model": plan.model,
+        "server": server,
+        "server_key": server_key,
+        "cohort": plan.cohort,
+        "vector_length": plan.vector_length,
+        "vector": plan.vector,
+        "minimum": plan.min_survivors,
+    }
+    try:
+        return ThresholdTerms.model_validate(fields)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        raise WeakTerms(f"plan.{'.'.join(map(str, fault['loc'])) or 'terms'}: {fault['msg']}") from error
 
 
 def judge_terms(

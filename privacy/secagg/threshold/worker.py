@@ -105,6 +105,11 @@ class _Pipe:
         """Of the worker process."""
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def ask(self, header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """One request and its answer.
 
@@ -202,6 +207,11 @@ class Worker:
     def process_id(self) -> int:
         """Of the worker process, for logs."""
         return self._pipe.process_id
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs still."""
+        return self._pipe.is_alive
 
     def keygen(self, common: Polynomials) -> tuple[Polynomials, Polynomials]:
         """A fresh (secret share, public share) over the common a, each uint64[1, towers, degree]."""

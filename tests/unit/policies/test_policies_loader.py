@@ -101,6 +101,7 @@ def _cases() -> tuple[ThreatModel, ...]:
         {"require.secagg.scheme": "ckks"},
         {"require.secagg.scheme": "ckks", "require.validity": "range", "limits.max_dropouts": 2},
         {"require.secagg.scheme": "pairwise", "limits.max_dropouts": 2},
+        {"require.secagg.scheme": "threshold_ckks"},
     ]
     return tuple(unjudged(bent(change)) for change in changes)
 
