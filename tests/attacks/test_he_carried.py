@@ -368,8 +368,9 @@ async def test_a_key_that_the_aggregator_puts_in_the_silos_place_is_refused_by_n
 
     def forged(self: JobKeys, silo: SiloId, job: Any) -> Envelope:
         target = SiloId(PartyId("silo-1")) if forgery == "another silo's" else silo
-        wrapped = wrap_key(key, SiloId(PartyId("silo-1")), target, charter.member(target).sealing_key)
         sender = "aggregator" if forgery == "signed by the aggregator" else "silo-1"
+        maker = SiloId(PartyId(sender))  # consistent to the last: only the roster says what a sender may do
+        wrapped = wrap_key(key, maker, target, charter.member(target).sealing_key)
         signer = SigningKey.generate() if forgery == "unsigned" else world.federation.key(sender)
         return sign_message(wrapped, "he_key", spec.digest, PartyId(sender), signer, recipient=target)
 
