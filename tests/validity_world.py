@@ -30,7 +30,6 @@ from privacy.errors import SealsumError
 from privacy.ids import Context, Digest, PartyId, ServerId, SiloId
 from privacy.plan import JobSpec, RoundPlan, ValidityClaim
 from privacy.secagg.validity.bits import spell
-from privacy.secagg.validity.coins import Coin
 from privacy.secagg.validity.field import MODULUS, centred, to_bytes
 from privacy.secagg.validity.sharing import Binding
 from privacy.secagg.validity.terms import ValidityTerms, terms_of
@@ -224,6 +223,9 @@ class Wire(Delivery):
         if self._of.leaves == "desk":
             raise Gone
 
+    def send_step(self, context: Context, step: str, messages: Sequence[Envelope]) -> None:
+        super().send_step(context, step, [self._of.at_desk(one) for one in messages])
+
 
 @dataclass
 class ProvingSilo:
@@ -243,10 +245,11 @@ class ProvingSilo:
     shown: Callable[[tuple[Envelope, ...]], tuple[Envelope, ...]] = lambda inbox: inbox
     """What a lying aggregator shows it as the step's inbox instead."""
     tamper: Callable[[bytes, Envelope], tuple[bytes, Envelope]] = lambda witness, proof: (witness, proof)
+    at_desk: Callable[[Envelope], Envelope] = lambda proof: proof
+    """What it tells the aggregator instead, when the first server has its proof."""
     before_conclude: Callable[[], None] = lambda: None
     charge: Callable[[RoundPlan], Head] = lambda plan: EMPTY
     """What reserves the round in a ledger before it signs a manifest; the ledger's head."""
-    forge: Callable[[NDArray[np.uint64], Coin], NDArray[np.uint64]] | None = None
     results: list[RoundResult] = field(default_factory=list)
     faults: list[SealsumError] = field(default_factory=list)
     drawn: NDArray[np.uint32] | None = None

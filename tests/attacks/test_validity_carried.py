@@ -172,6 +172,18 @@ async def test_a_proof_about_something_else_is_refused_and_its_silo_a_dropout(
 
 
 @on_loop
+async def test_the_desk_believes_no_proof_about_something_else_and_the_first_servers_word_counts(
+    tmp_path: Path,
+) -> None:
+    here = world(tmp_path)
+    silos = here.silos(silo_2={"at_desk": lambda proof: resigned(here, proof, coin=Digest("ab" * 32))})
+    outcome = await here.run_job(here.spec(PARAMETERS), silos)
+    assert ["answers another coin" in str(fault) for fault in silos[1].faults] == [True]
+    assert outcome.refused == {}
+    assert silos[0].results[0].survivors == tuple(silo.name for silo in silos)
+
+
+@on_loop
 async def test_a_witness_of_no_field_elements_costs_its_own_silo_only(tmp_path: Path) -> None:
     here = world(tmp_path)
 

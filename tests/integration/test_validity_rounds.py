@@ -174,6 +174,25 @@ async def test_servers_that_restart_while_silos_prove_change_nothing(tmp_path: P
 
 
 @on_loop
+async def test_an_aggregator_that_stops_while_silos_prove_ends_the_round_unopened(tmp_path: Path) -> None:
+    here = world(tmp_path)
+
+    def stop(inbox: Any) -> Any:
+        assert here.aggregator is not None
+        for silo in silos:
+            silo.stopping.set()
+        here.loop.call_soon_threadsafe(here.aggregator.state.bell.silence)
+        return inbox
+
+    silos = here.silos(silo_1={"shown": stop})
+    outcome = await here.run_job(here.spec(), silos)
+    assert outcome.view["openings"] == 0
+    assert not any(kind == "sum_opened" for kind, _ in outcome.log)
+    for server in here.servers.values():
+        assert not any(kind == "share_released" for kind, _ in here.log_of(server.store))
+
+
+@on_loop
 async def test_an_aggregator_that_crashes_after_the_record_opens_the_very_same_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
