@@ -3,7 +3,8 @@
 {"charter": …, "job": …, "rounds": [{"offer", "manifests", …, "result"}], "log": […]}
 
 Every round has every section, whatever its scheme; those of other schemes are empty. What could open an
-update, or is sealed to one party, is not evidence: no shares, unmasking shares or wrapped keys.
+update, or is sealed to one party, is not evidence: no shares, unmasking shares, wrapped keys or partial
+decryptions. What is signed of a partial decryption are its digests.
 """
 
 from __future__ import annotations
@@ -20,11 +21,17 @@ from privacy.ids import Context, Digest, JobId, PartyId
 from privacy.wire.envelope import Envelope, MessageKind
 
 _BY_SILO: Mapping[str, tuple[MessageKind, ...]] = {
-    "manifests": ("manifest", "pairwise_masked", "he_manifest", "validity_manifest"),
+    "manifests": (
+        "manifest",
+        "pairwise_masked",
+        "he_manifest",
+        "validity_manifest",
+        "threshold_manifest",
+    ),
     "refusals": ("refusal",),
-    "keys": ("pairwise_keys",),
+    "keys": ("pairwise_keys", "threshold_commit"),
     "consistency": ("pairwise_consistency",),
-    "opened": ("he_opened",),
+    "opened": ("he_opened", "threshold_partial"),
     "proofs": ("validity_proof",),
 }
 """Section → the kinds of message in it, by silo; a scheme has one kind of manifest."""
@@ -32,7 +39,7 @@ _BY_SERVER: Mapping[str, tuple[MessageKind, ...]] = {
     "accepted": ("accepted",),
     "survivors": ("survivors",),
     "openings": ("opening",),
-    "sum": ("he_sum",),
+    "sum": ("he_sum", "threshold_sum"),
     "coins": ("coin1_commitment", "coin1_reveal", "coin2_commitment", "coin2_reveal"),
     "verdicts": ("validity_verdict",),
 }

@@ -55,13 +55,13 @@ class RoundEvidence(Frozen):
     survivors: tuple[Envelope, ...]
     openings: tuple[Envelope, ...]
     keys: dict[SiloName, Envelope]
-    """pairwise: each silo's keys of the round."""
+    """pairwise: each silo's keys of the round. threshold_*: its commitment to a key share."""
     consistency: dict[SiloName, Envelope]
     """pairwise: survivors' signatures on the survivors."""
     sum: tuple[Envelope, ...]
-    """bfv, ckks: the aggregator's one sum of ciphertexts."""
+    """bfv, ckks, threshold_*: the aggregator's one sum of ciphertexts."""
     opened: dict[SiloName, Envelope]
-    """bfv, ckks: what survivors say that it decrypts to, by digest."""
+    """bfv, ckks: what survivors say that it decrypts to, by digest. threshold_*: who helped to open it."""
     coins: tuple[Envelope, ...]
     """validity: commitments and reveals of both tosses."""
     proofs: dict[SiloName, Envelope]

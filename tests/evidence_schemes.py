@@ -8,20 +8,24 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-import policies
 from privacy.canonical import sha256_hex
 from privacy.chain import EMPTY, Head
 from privacy.ids import Context, Digest, ServerId, SiloId
 from privacy.plan import JobSpec, RoundPlan, ValidityClaim, VectorTerms
 from privacy.secagg.he.framing import he_part_count
 from privacy.secagg.he.messages import CiphertextManifest, OpenedSum, SumManifest
-from privacy.secagg.he.parameters import parameters_named, row_for
+from privacy.secagg.he.parameters import parameters_named
 from privacy.secagg.pairwise.silo_masking import masker, open_shares, sign_masked
 from privacy.secagg.pairwise.terms import Assumption, least_threshold, terms_of
 from privacy.secagg.parts import part_count, stretches
+from privacy.secagg.rows import row_for
+from privacy.secagg.threshold.messages import CiphertextManifest as JointKeyManifest
+from privacy.secagg.threshold.messages import KeyCommit, PartialDecryption
+from privacy.secagg.threshold.messages import SumManifest as JointKeySum
+from privacy.secagg.threshold.parameters import threshold_parameters_named
+from privacy.secagg.threshold.parts import threshold_part_count
 from privacy.secagg.validity.coins import Coin, CoinHalf, Reveals, Step, Toss, settle
 from privacy.secagg.validity.messages import (
     COIN_KINDS,
@@ -36,11 +40,11 @@ from privacy.secagg.validity.messages import (
 from privacy.secagg.validity.terms import terms_of as validity_terms_of
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import AcceptedSet, OpeningShare, SurvivorSet, survivors_digest
-from tests.federation import AGGREGATOR, Federation
+from tests.federation import AGGREGATOR, Federation, demo_policy_text
 from tests.pairwise_cohort import Cohort, Member
 
-Protocol = Literal["additive", "validity", "pairwise", "bfv", "ckks"]
-PROTOCOLS: tuple[Protocol, ...] = ("additive", "validity", "pairwise", "bfv", "ckks")
+Protocol = Literal["additive", "validity", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 HOSTILE = Assumption("malicious", 1)
 """What ``demo-pairwise`` assumes."""
 Sections = dict[str, Any]
@@ -54,26 +58,24 @@ def federation_for(protocol: Protocol) -> Federation:
     """Four hospitals under the threat model that ships for the scheme."""
     if protocol in ("additive", "validity"):
         return Federation()
-    profile = Path(policies.__file__).parent / "profiles" / f"demo-{protocol}.yaml"
-    return Federation(servers=0, policy_text=profile.read_text("utf-8"))
+    return Federation(servers=0, policy_text=demo_policy_text(protocol))
 
 
 def job_terms(protocol: Protocol) -> dict[str, Any]:
     """What a job of the scheme says beyond the common terms."""
     if protocol == "validity":
         return {"scheme": "additive", "validity": ValidityClaim(norm_bound=3.0)}
-    if protocol == "ckks":
-        return {"scheme": "ckks", "vector": VectorTerms(coordinate_bound=4.0, scale_bits=12)}
+    if protocol in ("ckks", "threshold_ckks"):
+        return {"scheme": protocol, "vector": VectorTerms(coordinate_bound=4.0, scale_bits=12)}
     return {"scheme": protocol}
 
 
 def plan_terms(job: JobSpec, silos: int) -> dict[str, Any]:
     """What a plan of the job derives from the scheme."""
-    he = job.scheme in ("bfv", "ckks")
     return {
         "validity": job.validity,
         "threshold": least_threshold(silos, HOSTILE) if job.scheme == "pairwise" else None,
-        "he": row_for(job.scheme, job.vector, silos) if he else None,
+        "he": row_for(job.scheme, job.vector, silos),
     }
 
 
@@ -107,9 +109,13 @@ class RoundMessages:
         if self.plan.validity is not None:
             self._validity()
         else:
-            {"additive": self._additive, "pairwise": self._pairwise, "bfv": self._he, "ckks": self._he}[
-                self.plan.scheme
-            ]()
+            write = {
+                "additive": self._additive,
+                "pairwise": self._pairwise,
+                **dict.fromkeys(("bfv", "ckks"), self._he),
+                **dict.fromkeys(("threshold_bfv", "threshold_ckks"), self._threshold),
+            }
+            write[self.plan.scheme]()
 
     def sign(self, message: Any, kind: Any, sender: str) -> Envelope:
         """As any party."""
@@ -263,6 +269,41 @@ class RoundMessages:
         for silo in signed.survivors:
             word = OpenedSum(silo=silo, sum=envelope.body_digest, parts=opened)
             self.sections["opened"][silo] = self.sign(word, "he_opened", silo)
+
+    def _threshold(self) -> None:
+        plan, joint = self.plan, some_digest()
+        assert plan.he is not None
+        parts = threshold_part_count(threshold_parameters_named(plan.he), plan.vector_length)
+        for silo, head in self.heads.items():
+            manifest = JointKeyManifest(
+                silo=silo,
+                model=plan.model,
+                parameters=plan.he,
+                joint_key=joint,
+                vector_length=plan.vector_length,
+                bodies=digests_of(parts),
+                masks=digests_of(parts),
+                ledger_head=head,
+            )
+            self.sections["manifests"][silo] = self.sign(manifest, "threshold_manifest", silo)
+        if not self.opening:
+            return
+        for silo in plan.silos:  # also those who then showed no share
+            commit = KeyCommit(commitment=some_digest())
+            self.sections["keys"][silo] = self.sign(commit, "threshold_commit", silo)
+        signed = self.survivors(AGGREGATOR, self.manifests)
+        summed = JointKeySum(
+            joint_key=joint,
+            silos=signed.survivors,
+            manifests=signed.manifests,
+            bodies=digests_of(parts),
+            masks=digests_of(parts),
+        )
+        envelope = self.sign(summed, "threshold_sum", AGGREGATOR)
+        self.sections["sum"].append(envelope)
+        for silo in signed.survivors:
+            word = PartialDecryption(sum=envelope.body_digest, parts=digests_of(parts))
+            self.sections["opened"][silo] = self.sign(word, "threshold_partial", silo)
 
 
 @dataclass

@@ -15,6 +15,8 @@ MANIFESTS = {
     "pairwise": "pairwise_masked",
     "bfv": "he_manifest",
     "ckks": "he_manifest",
+    "threshold_bfv": "threshold_manifest",
+    "threshold_ckks": "threshold_manifest",
 }
 """Protocol → the kind of a silo's one manifest."""
 _BY_SILOS = {
@@ -24,6 +26,8 @@ _BY_SILOS = {
     "opened": "he_opened",
     "proofs": "validity_proof",
 }
+_JOINT_KEY = {"keys": "threshold_commit", "opened": "threshold_partial"}
+"""What stands there instead in rounds of a joint key."""
 _COINS = ("coin1_commitment", "coin1_reveal", "coin2_commitment", "coin2_reveal")
 _BY_SERVERS = {
     "accepted": ("share_server", ("accepted",)),
@@ -33,6 +37,7 @@ _BY_SERVERS = {
     "sum": ("aggregator", ("he_sum",)),
 }
 """Section → the role of who signs, and the kinds of messages."""
+_JOINT_SUM = {"sum": ("aggregator", ("threshold_sum",))}
 _ADDITIVE = {"accepted", "openings"}
 _SECTIONS = {
     "additive": _ADDITIVE,
@@ -40,6 +45,8 @@ _SECTIONS = {
     "pairwise": {"keys", "consistency"},
     "bfv": {"sum", "opened"},
     "ckks": {"sum", "opened"},
+    "threshold_bfv": {"keys", "sum", "opened"},
+    "threshold_ckks": {"keys", "sum", "opened"},
 }
 """Protocol → the sections of its own; the others are empty."""
 
@@ -80,12 +87,14 @@ def read_messages(offer: Offer, roster: Roster) -> Said:
         foreign = section != "refusals" and section not in _SECTIONS[protocol]
         demand(not foreign or not document[section], offer.entry, f"{section}: {protocol} has none")
     # (b)
-    by_silos = {name: _from_silos(offer, kind, document[name]) for name, kind in _BY_SILOS.items()}
+    joint = protocol.startswith("threshold_")
+    kinds_of = {**_BY_SILOS, **(_JOINT_KEY if joint else {})}
+    by_silos = {name: _from_silos(offer, kind, document[name]) for name, kind in kinds_of.items()}
     manifests = _from_silos(offer, MANIFESTS[protocol], document["manifests"])
     # (c)
     by_servers = {
         name: _from_servers(offer, roster, role, kinds, document[name])
-        for name, (role, kinds) in _BY_SERVERS.items()
+        for name, (role, kinds) in {**_BY_SERVERS, **(_JOINT_SUM if joint else {})}.items()
     }
     summing = "share_server" if offer.servers else "aggregator"
     survivors = _from_servers(offer, roster, summing, ("survivors",), document["survivors"])

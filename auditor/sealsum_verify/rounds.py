@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from sealsum_verify import additive, he, pairwise, validity
+from sealsum_verify import additive, he, pairwise, threshold, validity
 from sealsum_verify.encoding import demand
 from sealsum_verify.messages import Json, Message, Roster, open_envelope
 from sealsum_verify.offers import Job, Offer
@@ -18,6 +18,8 @@ PROTOCOLS: dict[str, tuple[Callable[[Offer, str, Message], None], Confirm]] = {
     "pairwise": (pairwise.check_manifest, pairwise.confirm),
     "bfv": (he.check_manifest, he.confirm),
     "ckks": (he.check_manifest, he.confirm),
+    "threshold_bfv": (threshold.check_manifest, threshold.confirm),
+    "threshold_ckks": (threshold.check_manifest, threshold.confirm),
 }
 """Protocol → whether a manifest is on the plan's terms, and what else vouches for a sum."""
 

@@ -12,7 +12,6 @@ from sealsum_verify.threat_model import hostile
 RING_PART = (8 << 20) // 4
 """Elements of a part of 8 MiB: 4 bytes each in the ring, 8 in the field of validity proofs."""
 FIELD_PART = (8 << 20) // 8
-_CIPHERTEXTS_PER_PART = 64
 
 
 class Row(NamedTuple):
@@ -23,21 +22,27 @@ class Row(NamedTuple):
     """In one ciphertext: its degree, less the slot that counts contributors."""
     largest: int | None
     """The largest sum of an element that it holds, (t − 1)/2; none where the scheme has one row only."""
+    ciphertexts: int = 64
+    """In one part."""
 
 
 ROWS = {
     "bfv-2048-40": Row("bfv", 2047, (16760833 - 1) // 2),
     "bfv-2048-54": Row("bfv", 2047, (4294955009 - 1) // 2),
     "ckks-4096-36": Row("ckks", 4095, None),
+    "tbfv-8192-168": Row("threshold_bfv", 8191, (8273921 - 1) // 2, 32),
+    "tbfv-8192-200": Row("threshold_bfv", 8191, (4294475777 - 1) // 2, 32),
+    "tckks-4096-60": Row("threshold_ckks", 4095, None, 32),
 }
-SCHEMES = ("additive", "pairwise", "bfv", "ckks")
+SCHEMES = ("additive", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks")
 
 
 def check_scheme(plan: Json, roster: Roster, entry: str) -> None:
     """(7 f) The plan has what its scheme needs, and nothing of another's:
 
     additive: all share servers of the roster, two or more. pairwise: a threshold that withstands whom the
-    charter's threat model assumes hostile. bfv, ckks: the row that follows from vector and roster.
+    charter's threat model assumes hostile. bfv, ckks, also under a joint key: the row
+    that follows from vector and roster.
     """
     scheme = plan["scheme"]
     demand(scheme in SCHEMES, entry, f"plan.scheme: expected one of {', '.join(SCHEMES)}")
@@ -80,4 +85,4 @@ def part_count(plan: Json, elements: int = RING_PART) -> int:
 
 def ciphertext_parts(plan: Json) -> int:
     """Parts of such a vector in ciphertexts of the plan's row."""
-    return part_count(plan, _CIPHERTEXTS_PER_PART * ROWS[plan["he"]].elements)
+    return part_count(plan, ROWS[plan["he"]].ciphertexts * ROWS[plan["he"]].elements)

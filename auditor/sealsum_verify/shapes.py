@@ -58,6 +58,11 @@ SHAPES = {
     "ledger_head:head",
     "he_sum": "parameters:name key:hex vector_length:int survivors:[name] manifests:[hex] parts:[hex]",
     "he_opened": "silo:name sum:hex parts:[hex]",
+    "threshold_commit": "commitment:hex",
+    "threshold_manifest": "silo:name model:hex parameters:name joint_key:hex vector_length:int bodies:[hex] "
+    "masks:[hex] ledger_head:head",
+    "threshold_sum": "joint_key:hex silos:[name] manifests:[hex] bodies:[hex] masks:[hex]",
+    "threshold_partial": "sum:hex parts:[hex]",
     "validity_manifest": "silo:name terms:hex model:hex vector_length:int parts:[hex] seeds:{hex} "
     "ledger_head:head",
     **dict.fromkeys(

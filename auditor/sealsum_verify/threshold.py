@@ -1,0 +1,76 @@
+"""Check 8 for ``threshold_bfv`` and ``threshold_ckks``: a joint key of all silos, and one sum they all opened.
+
+The key shares and partial decryptions themselves are in no pack, so that a joint key is not added up again
+here: every silo has done that, and its manifest names what it came to.
+"""
+
+from __future__ import annotations
+
+from sealsum_verify.encoding import demand
+from sealsum_verify.messages import Message
+from sealsum_verify.offers import Offer
+from sealsum_verify.round_messages import Said, Summed
+from sealsum_verify.scheme_terms import ciphertext_parts
+
+
+def check_manifest(offer: Offer, silo: str, message: Message) -> None:
+    """A manifest lists both halves of each part of one encrypted vector, under the plan's parameters."""
+    plan, body = offer.plan, message.body
+    parts = ciphertext_parts(plan)
+    given = (
+        body["model"],
+        body["parameters"],
+        body["vector_length"],
+        len(body["bodies"]),
+        len(body["masks"]),
+    )
+    asked = (plan["model"], plan["he"], plan["parameters"] + 1, parts, parts)
+    what = f"manifest of {silo}: model, parameters, length or parts are not the plan's"
+    demand(given == asked, offer.entry, what)
+
+
+def confirm(offer: Offer, said: Said, summed: Summed, opened: bool) -> None:
+    """(8 g) threshold_bfv, threshold_ckks:
+
+    (i) every silo of the joint key is in the sum: nobody else sent a manifest; each committed to a key share
+    of its own, and all came to one joint key; (ii) no ciphertext is named twice: whoever names another's
+    would have it counted again; (iii) the aggregator signed one sum, under that key, of exactly the
+    survivors' manifests; (iv) whoever helped to open is a survivor, and helped with this sum; (v) where a
+    model came of it, all survivors did.
+    """
+    entry, survivors = offer.entry, list(summed.manifests)
+    bodies = {silo: said.manifests[silo].body for silo in survivors}
+    # (i)
+    demand(sorted(said.manifests) == survivors, entry, "survivors: expected every silo with a manifest")
+    commits = said.by_silos["keys"]
+    missing = sorted(set(survivors) - set(commits))
+    demand(not missing, entry, f"keys: {', '.join(missing)} committed to no key share")
+    distinct = len({message.body["commitment"] for message in commits.values()}) == len(commits)
+    demand(distinct, entry, "keys: two silos with one commitment")
+    keys = {body["joint_key"] for body in bodies.values()}
+    demand(len(keys) == 1, entry, f"manifests: expected one joint key, got {len(keys)}")
+    # (ii)
+    digests = [digest for body in bodies.values() for digest in (*body["bodies"], *body["masks"])]
+    demand(len(set(digests)) == len(digests), entry, "manifests: a ciphertext is named twice")
+    # (iii)
+    sums = said.by_servers["sum"]
+    demand(len(sums) == 1, entry, f"sum: expected one signed by the aggregator, got {len(sums)}")
+    body, parts = sums[0].body, ciphertext_parts(offer.plan)
+    under = (body["joint_key"], len(body["bodies"]), len(body["masks"]))
+    demand(under == (keys.pop(), parts, parts), entry, "sum: key or parts are not the round's")
+    of = (body["silos"], body["manifests"])
+    demand(
+        of == (survivors, list(summed.manifests.values())),
+        entry,
+        "sum: it is not of the survivors' manifests",
+    )
+    # (iv)
+    partials = said.by_silos["opened"]
+    for silo, message in partials.items():
+        demand(silo in summed.manifests, entry, f"opened of {silo}: it is not a survivor")
+        about = (message.body["sum"], len(message.body["parts"])) == (sums[0].digest, parts)
+        demand(about, entry, f"opened of {silo}: it is of another sum")
+    # (v)
+    if opened:
+        silent = sorted(set(survivors) - set(partials))
+        demand(not silent, entry, f"opened: {', '.join(silent)} did not help, and nothing opens without them")
