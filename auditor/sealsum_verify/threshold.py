@@ -1,4 +1,4 @@
-"""Check 8 for ``threshold_bfv`` and ``threshold_ckks``: a joint key of all silos, and one sum they all opened.
+"""Check 8 for ``threshold_bfv`` and ``threshold_ckks``: one joint key of all silos, and one sum they opened.
 
 The key shares and partial decryptions themselves are in no pack, so that a joint key is not added up again
 here: every silo has done that, and its manifest names what it came to.

@@ -16,10 +16,13 @@ from policies.rules_assumed import ONE_SERVER_SEES_NO_SHARES
 from privacy.errors import ConfigurationError
 from privacy.plan import SchemeName
 from privacy.secagg.catalogue import SCHEMES
+from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
 from sealsum.demo.options import DEFAULT_OUT, DEFAULT_ROUNDS, POLICIES, VALIDITY_POLICY, DemoOptions
 
 TERMINATED = 128 + signal.SIGTERM
 NOT_VERIFIED = 5
+MADE = ".venv-openfhe/bin/python"
+"""Where ``make threshold-he`` puts its interpreter."""
 
 
 class CarriedScheme(click.ParamType[SchemeName]):
@@ -79,6 +82,11 @@ class CarriedScheme(click.ParamType[SchemeName]):
     metavar="PATH",
     help="Python whose environment runs the servers, for example one without torch.  [default: this one]",
 )
+@click.option(
+    "--threshold-he-python",
+    metavar="PATH",
+    help=f"Python that runs OpenFHE, for threshold_bfv and threshold_ckks.  [default: {MADE}, or this one]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json to stdout, and nothing else there.")
 def demo(
     policy: str | None,
@@ -89,6 +97,7 @@ def demo(
     out: Path,
     seed: int,
     server_python: str,
+    threshold_he_python: str | None,
     as_json: bool,
 ) -> None:
     """Train one model across four hospitals on this machine, open only sums, and prove it."""
@@ -100,7 +109,9 @@ def demo(
     if validity and scheme != "additive":
         raise click.UsageError(f"--validity comes with additive only: {ONE_SERVER_SEES_NO_SHARES}")
     policy = policy or (VALIDITY_POLICY if validity else POLICIES[scheme])
-    options = DemoOptions(policy, scheme, validity, rounds, epsilon, out, seed, _existing(server_python))
+    servers = _existing("--server-python", server_python)
+    openfhe = _openfhe(scheme, threshold_he_python)
+    options = DemoOptions(policy, scheme, validity, rounds, epsilon, out, seed, servers, openfhe)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     finished = run_demo(options, Console(stderr=True), began)
@@ -113,12 +124,21 @@ def demo(
         raise click.exceptions.Exit(NOT_VERIFIED)
 
 
-def _existing(python: str) -> str:
+def _existing(option: str, python: str) -> str:
     if not Path(python).is_file():
-        raise ConfigurationError(
-            f"--server-python: expected a Python interpreter, got {python}: no such file"
-        )
+        raise ConfigurationError(f"{option}: expected a Python interpreter, got {python}: no such file")
     return str(Path(python).absolute())
+
+
+def _openfhe(scheme: SchemeName, named: str | None) -> Path | None:
+    """Whose Python runs OpenFHE: as named, else what ``make threshold-he`` made here, else this one."""
+    if scheme not in JOINT_KEY_SCHEMES:
+        if named is not None:
+            raise click.UsageError(f"--threshold-he-python comes with {' and '.join(JOINT_KEY_SCHEMES)} only")
+        return None
+    if named is not None:
+        return Path(_existing("--threshold-he-python", named))
+    return Path(MADE).absolute() if Path(MADE).is_file() else None
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

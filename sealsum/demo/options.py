@@ -37,3 +37,5 @@ class DemoOptions:
     out: Path
     seed: int
     server_python: str
+    openfhe: Path | None = None
+    """The Python that runs OpenFHE, for schemes that need it; ``None`` for this one."""

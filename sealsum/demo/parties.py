@@ -30,6 +30,13 @@ class Programs:
     servers: str
     """May be an environment without any learning framework."""
     silos: str = sys.executable
+    openfhe: Path | None = None
+    """What every party of a joint key runs OpenFHE with."""
+
+    @property
+    def threshold_he(self) -> dict[str, Any]:
+        """The setting, where there is one to make."""
+        return {} if self.openfhe is None else {"threshold_he": {"python": str(self.openfhe)}}
 
     def server(self, *arguments: str) -> list[str]:
         """Command line of a server."""
@@ -77,6 +84,7 @@ def start_servers(
                 "state_dir": "state",
                 "listen": f"127.0.0.1:{port}",
                 "charter": str(charter_file),
+                **(programs.threshold_he if name == AGGREGATOR else {}),
             },
         )
         children.append(supervisor.start(name, programs.server(command, "serve", "--config", str(config))))
@@ -99,6 +107,7 @@ def start_agents(
                 "aggregator_url": aggregator_url,
                 "threat_model": "threat-model.yaml",
                 "datasets": {DATASET: {"adapter": "csv", "path": "patients.csv", "purpose": PURPOSE}},
+                **programs.threshold_he,
             },
         )
         children.append(

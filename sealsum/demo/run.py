@@ -68,7 +68,7 @@ def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
         screen.phase("Checking the job against the policy")
         policy = read_policy(options.policy)
         terms = _terms(options, policy)
-        refuse_if_policy_does(policy, terms)
+        refuse_if_policy_does(policy, terms, options.openfhe)
         verifier()  # missing, it would be missed only at the very end
         folder = prepare_folder(options.out)
         with _loopback_without_proxy(), Supervisor(folder.logs) as supervisor:
@@ -102,7 +102,7 @@ def _train(
     supervisor: Supervisor,
     screen: Screen,
 ) -> Trained:
-    programs = Programs(servers=options.server_python)
+    programs = Programs(servers=options.server_python, openfhe=options.openfhe)
     splits = tuple(split_patients(hospital, patients_of(hospital), options.seed) for hospital in HOSPITALS)
     files = hand_out_patients(folder, splits)
     baselines = _start_baselines(supervisor, folder, terms, options.seed, files)
