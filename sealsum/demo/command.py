@@ -17,6 +17,7 @@ from privacy.errors import ConfigurationError
 from privacy.plan import SchemeName
 from privacy.secagg.catalogue import SCHEMES
 from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
+from privacy.secagg.threshold.worker import assert_available
 from sealsum.demo.options import DEFAULT_OUT, DEFAULT_ROUNDS, POLICIES, VALIDITY_POLICY, DemoOptions
 
 TERMINATED = 128 + signal.SIGTERM
@@ -102,6 +103,7 @@ def demo(
 ) -> None:
     """Train one model across four hospitals on this machine, open only sums, and prove it."""
     began = time.monotonic()
+    openfhe = _openfhe(scheme, threshold_he_python)
     # Imported here because it brings torch and matplotlib: help and usage errors answer without them.
     from sealsum.demo.run import run_demo
     from sealsum.demo.summary import table_of
@@ -110,7 +112,6 @@ def demo(
         raise click.UsageError(f"--validity comes with additive only: {ONE_SERVER_SEES_NO_SHARES}")
     policy = policy or (VALIDITY_POLICY if validity else POLICIES[scheme])
     servers = _existing("--server-python", server_python)
-    openfhe = _openfhe(scheme, threshold_he_python)
     options = DemoOptions(policy, scheme, validity, rounds, epsilon, out, seed, servers, openfhe)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
@@ -131,14 +132,19 @@ def _existing(option: str, python: str) -> str:
 
 
 def _openfhe(scheme: SchemeName, named: str | None) -> Path | None:
-    """Whose Python runs OpenFHE: as named, else what ``make threshold-he`` made here, else this one."""
+    """Whose Python runs OpenFHE: as named, else what ``make threshold-he`` made here, else this one.
+
+    Raises:
+        ConfigurationError: OpenFHE does not run there; asked before anything is loaded or started.
+    """
     if scheme not in JOINT_KEY_SCHEMES:
         if named is not None:
             raise click.UsageError(f"--threshold-he-python comes with {' and '.join(JOINT_KEY_SCHEMES)} only")
         return None
-    if named is not None:
-        return Path(_existing("--threshold-he-python", named))
-    return Path(MADE).absolute() if Path(MADE).is_file() else None
+    made = Path(MADE).absolute() if Path(MADE).is_file() else None
+    python = made if named is None else Path(_existing("--threshold-he-python", named))
+    assert_available(python)
+    return python
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

@@ -5,8 +5,6 @@ The gates of silos and servers ask again when the job is there; this spares the 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from aggregator.enrolment.chartering import roster_findings
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy
@@ -14,18 +12,13 @@ from privacy.identity import SigningKey
 from privacy.ids import PartyId
 from privacy.roster import SEALED_TO, Charter, Member
 from privacy.secagg.he.parameters import ONE_KEY_SCHEMES, assert_available
-from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
-from privacy.secagg.threshold.worker import assert_available as assert_openfhe
 from sealsum.demo.cast import FEDERATION, cast_of
 from sealsum.demo.job import DemoTerms
 from sealsum.job_judgement import job_findings
 
 
-def refuse_if_policy_does(policy: LoadedPolicy, terms: DemoTerms, openfhe: Path | None = None) -> None:
+def refuse_if_policy_does(policy: LoadedPolicy, terms: DemoTerms) -> None:
     """Judge the first round of the demo's job as it will be planned, all hospitals invited.
-
-    Args:
-        openfhe: the Python that runs OpenFHE; ``None`` for this one.
 
     Raises:
         PolicyRefusal: with every finding; nothing has been started.
@@ -33,8 +26,6 @@ def refuse_if_policy_does(policy: LoadedPolicy, terms: DemoTerms, openfhe: Path 
     """
     if terms.scheme in ONE_KEY_SCHEMES:
         assert_available()
-    if terms.scheme in JOINT_KEY_SCHEMES:
-        assert_openfhe(openfhe)
     charter = _trial_charter(policy, terms.scheme)
     findings = list(roster_findings(policy.model, charter.members))
     findings += job_findings(policy, terms.job(FEDERATION, charter.digest), charter)

@@ -68,7 +68,7 @@ def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
         screen.phase("Checking the job against the policy")
         policy = read_policy(options.policy)
         terms = _terms(options, policy)
-        refuse_if_policy_does(policy, terms, options.openfhe)
+        refuse_if_policy_does(policy, terms)
         verifier()  # missing, it would be missed only at the very end
         folder = prepare_folder(options.out)
         with _loopback_without_proxy(), Supervisor(folder.logs) as supervisor:
