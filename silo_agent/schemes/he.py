@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
+from policies.findings import PolicyRefusal
 from privacy.canonical import sha256_hex
 from privacy.chain import Head
 from privacy.errors import (
@@ -39,6 +40,7 @@ from silo_agent.outbox import Stored
 from silo_agent.problems import WentOn
 from silo_agent.schemes.half import Seat, Signed
 from silo_agent.schemes.he_key import held_key, obtain_key, use_of
+from silo_agent.survivors import judge_survivors
 
 M = TypeVar("M", bound=BaseModel)
 SUM_OPENED: Final = "sum"
@@ -109,14 +111,15 @@ class HeHalf:
         """Open the one sum, say what it is, and send its parts: ours, and the others' if those do not come.
 
         Raises:
-            PeerFault: it is not the sum that this round may open; the aggregator is told so and gets nothing.
+            PeerFault, PolicyRefusal: it is not the sum that this round may open; the aggregator is told
+                so and gets nothing.
         """
         delivery = self._seat.delivery
         inbox = delivery.await_step(stored.context, "opened")
         try:
             summed = self._admit(stored, inbox)
             opened = self._open(summed)
-        except (MalformedMessage, SignatureRejected, NotAllowed, Conflict, Unprocessable):
+        except (MalformedMessage, SignatureRejected, NotAllowed, Conflict, Unprocessable, PolicyRefusal):
             self._decline()
             raise
         mine = parts_to_send(summed.message.survivors, self._seat.silo, len(opened.parts))
@@ -136,10 +139,12 @@ class HeHalf:
 
         (1) the aggregator that offered the round signed it, for this round; (2) ``admit_sum``: enough invited
         silos, we among them with the manifest we signed, under our key; (3) each survivor's manifest is
-        shown, signed by that silo, and is the one in the sum: from our model, under our key, as long as ours.
+        shown, signed by that silo, and is the one in the sum: from our model, under our key, as long as ours;
+        (4) the federation's threat model and our own let these silos be summed.
 
         Raises:
-            Unprocessable, SignatureRejected, NotAllowed, Conflict, MalformedMessage: it is not so.
+            Unprocessable, SignatureRejected, NotAllowed, Conflict, MalformedMessage: (1) to (3).
+            PolicyRefusal: (4).
         """
         seat = self._seat
         if not inbox:
@@ -164,6 +169,8 @@ class HeHalf:
                 raise Conflict(f"sum.manifests: the one shown of {silo} is not the one in the sum")
             if (one.model, one.parameters, one.key, one.vector_length, len(one.parts)) != ours:
                 raise Conflict(f"manifest of {silo}: another model, key, row or length than ours")
+        # (4)
+        judge_survivors(seat, survivors, summed.message.manifests)
         return summed
 
     def _open(self, summed: Verified[SumManifest]) -> OpenedSum:

@@ -15,6 +15,7 @@ from privacy.chain import Head
 from privacy.errors import OutOfOrder, SealsumError
 from privacy.ids import Digest
 from privacy.secagg.pairwise.faults import StateDamaged
+from privacy.secagg.pairwise.messages import ConsistencySignature
 from privacy.secagg.pairwise.silo_keys import begin, share_keys
 from privacy.secagg.pairwise.silo_masking import Masker, masker, open_shares, sign_masked
 from privacy.secagg.pairwise.silo_opening import agree_survivors, unmask
@@ -25,6 +26,7 @@ from silo_agent.durable import private_directory, write_durably
 from silo_agent.encoded import EncodedUpdate
 from silo_agent.outbox import Stored
 from silo_agent.schemes.half import Seat, Signed
+from silo_agent.survivors import judge_survivors
 
 STATE: Final = "pairwise.json"
 """``SiloState`` of the round, with the secrets that its next steps still need."""
@@ -106,10 +108,15 @@ class PairwiseHalf:
 
         Raises:
             PeerFault: the aggregator shows another set than before, or too few signatures; it gets nothing.
+            PolicyRefusal: nor for a set that a threat model, the federation's or this silo's own, does not
+                let be summed.
         """
         key, delivery = self._seat.identity.signing, self._seat.delivery
         manifests = delivery.await_step(stored.context, "consistency")
-        self._send("consistency", agree_survivors(self._state(), key, manifests))
+        agreed = agree_survivors(self._state(), key, manifests)
+        named = ConsistencySignature.model_validate_json(agreed.messages[0].body)
+        judge_survivors(self._seat, named.survivors, named.inputs)
+        self._send("consistency", agreed)
         signatures = delivery.await_step(stored.context, "unmask")
         self._send("unmask", unmask(self._state(), key, signatures))
 
