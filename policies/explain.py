@@ -78,14 +78,21 @@ def _plans(model: ThreatModel) -> Iterator[Sentence]:
     allow, limits = model.spec.allow, model.spec.limits
     architectures = "any architecture"
     if "any" not in allow.architectures:
-        architectures = f"{len(allow.architectures) or 'no'} listed architectures"
+        listed = len(allow.architectures)
+        architectures = (
+            f"{listed} listed architectures" if listed else "no architecture, as none is listed yet"
+        )
     yield Sentence(
         f"No plan looser than agreed is trained: only {', '.join(allow.algorithms) or 'nothing'}, on "
-        f"{architectures}, for at most {limits.rounds_max} rounds of {limits.upload_bytes_max} bytes, "
+        f"{architectures}, for at most {limits.rounds_max} rounds of {_size(limits.upload_bytes_max)}, "
         f"where there are {limits.min_records} records or more.",
         f"every silo{' and every share server' if model.spec.assume.share_servers else ''} judges every plan "
         "itself, against the officer's signed charter",
     )
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count % (1 << 20) == 0 else f"{count} bytes"
 
 
 def _release(model: ThreatModel) -> Iterator[Sentence]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from policies.assumption import assumption_of, colluding_silos
 from policies.schema import ThreatModel
 from policies.sentence import Sentence, counted, spoken
-from privacy.secagg.pairwise.terms import least_threshold
+from privacy.secagg.pairwise.terms import Assumption, least_threshold
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,20 @@ def _pairwise(model: ThreatModel) -> _Words:
             Sentence(
                 f"The aggregator with {assumed.colluding_silos + 1} or more silos: enough of them open every "
                 "update.",
-                _still_noised(model, "masks hide an update from fewer than t colluders"),
+                _still_noised(model, _beyond(assumed)),
             ),
         ),
     )
+
+
+def _beyond(assumed: Assumption) -> str:
+    """Why more colluders than assumed are too many."""
+    many = (
+        "a lying aggregator may collect t shares of both kinds of one silo"
+        if assumed.aggregator == "malicious"
+        else "they hold t shares of every mask"
+    )
+    return f"t is chosen for c = {assumed.colluding_silos}; with more, {many}"
 
 
 def _one_key(model: ThreatModel) -> _Words:
@@ -155,13 +165,20 @@ def _one_key(model: ThreatModel) -> _Words:
 
 
 def _threshold(model: ThreatModel) -> _Words:
+    flooded = model.spec.require.secagg.scheme == "threshold_bfv"
     return _Words(
-        "each silo holds one part of the key, and fewer than all parts open nothing: all silos but one may "
-        "collude with the aggregator",
+        "each silo holds one part of the key, and fewer than all parts open nothing: "
+        + (
+            "all silos but one may collude with the aggregator"
+            if flooded
+            else "the aggregator is honest but curious, and no silo colludes with it"
+        ),
         Sentence(
             "The aggregator cannot compare two sums of a round: each silo gives one partial decryption, of "
             f"the sum of the cohort's signed ciphertexts, and never another; {_missing(model)}",
-            "at least one silo of the cohort is honest",
+            "at least one silo of the cohort is honest"
+            if flooded
+            else "the aggregator follows the protocol, and each silo refuses a second partial decryption",
         ),
         "updates are encrypted, no single party has the key, and messages are signed with roster keys",
         (

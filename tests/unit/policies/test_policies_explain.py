@@ -131,6 +131,17 @@ def test_explain_says_both_halves() -> None:
     assert "What it does not protect against" in _run("explain", "demo-hospitals")
 
 
+def test_only_what_is_flooded_is_said_to_withstand_silos_that_collude() -> None:
+    flooded, partly = _run("explain", "demo-threshold-bfv"), _run("explain", "demo-threshold-ckks")
+    assert "all silos but one may collude with the aggregator" in flooded
+    assert "honest but curious, and no silo colludes with it" in partly
+    assert "all silos but one may collude" not in partly
+
+
+def test_an_empty_list_of_architectures_is_said_to_admit_none() -> None:
+    assert "on no architecture, as none is listed yet" in _run("explain", "cross-hospital-one-server")
+
+
 def test_a_name_that_is_neither_profile_nor_file_is_refused_with_the_profiles() -> None:
     with pytest.raises(ConfigurationError, match=r"cross-hospital-strict, .*demo-hospitals.*'lenient'"):
         read_policy("lenient")
