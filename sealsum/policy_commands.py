@@ -15,6 +15,12 @@ from policies.loader import LoadedPolicy, load_threat_model
 from policies.profiles import PROFILES, profile_text
 from policies.yaml_text import MAX_BYTES
 from privacy.errors import ConfigurationError
+from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
+
+NEEDS_OPENFHE = (
+    "every silo and the aggregator need OpenFHE for this scheme (threshold_he.python); those without it "
+    "refuse to start, and this machine was not asked"
+)
 
 
 def read_policy_text(name_or_path: str) -> str:
@@ -102,6 +108,8 @@ def lint(policy_name: str, as_json: bool) -> None:
         return
     metadata = loaded.model.metadata
     click.echo(f"{metadata.name} v{metadata.version}: no faults (digest {loaded.digest})")
+    if loaded.model.spec.require.secagg.scheme in JOINT_KEY_SCHEMES:
+        click.echo(f"note: {NEEDS_OPENFHE}")
 
 
 @policy.command()
