@@ -1,7 +1,7 @@
 """Which secure-aggregation schemes exist and what each withstands: one entry a scheme, in two tables.
 
-``SCHEMES`` are those that silos and servers carry. ``PROTOCOLS`` are written and tested in this package, step
-by step (docs/protocols.md), but no server carries them yet: a threat model that names one is refused.
+``SCHEMES`` are those that silos and servers carry. In ``PROTOCOLS`` are others that this package has step by step
+(docs/protocols.md) and that no server carries: a threat model that names one is refused. There is none now.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Scheme:
     bytes_per_parameter: float
     """Upload of a silo, not counting keys and manifest."""
     bytes_down_per_parameter: float
-    """The opened sum as a silo gets it: as numbers, or as ciphertext to open by itself."""
-    cost: Cost
+    """What a silo gets before it knows the sum: numbers, or ciphertexts, at 8 silos."""
+    cost: Cost | None
+    """``None`` where that benchmark does not run it."""
     dropout: str
     validity: frozenset[str]
     """Values of ``require.validity`` that it can enforce."""
@@ -128,7 +129,7 @@ SCHEMES: dict[str, Scheme] = {
         rounds=5,
         bytes_per_parameter=66.5,
         bytes_down_per_parameter=159.2,
-        cost=Cost(silo=0.0, servers=0.0),
+        cost=None,
         dropout="before its key share is shown it costs nothing; then the round ends by name, unopened",
         validity=frozenset({"none"}),
         refused=(
@@ -145,7 +146,7 @@ SCHEMES: dict[str, Scheme] = {
         rounds=5,
         bytes_per_parameter=24.1,
         bytes_down_per_parameter=60.0,
-        cost=Cost(silo=0.0, servers=0.0),
+        cost=None,
         dropout="before its key share is shown it costs nothing; then the round ends by name, unopened",
         validity=frozenset({"none"}),
         refused=(
