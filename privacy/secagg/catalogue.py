@@ -1,7 +1,7 @@
 """Which secure-aggregation schemes exist and what each withstands: one entry a scheme, in two tables.
 
-``SCHEMES`` are those that silos and servers carry. In ``PROTOCOLS`` are others that this package has step by step
-(docs/protocols.md) and that no server carries: a threat model that names one is refused. There is none now.
+``SCHEMES`` are those that silos and servers carry. In ``PROTOCOLS`` are others that this package has step by
+step (docs/protocols.md) and that no server carries: a threat model that names one is refused. None is now.
 """
 
 from __future__ import annotations
