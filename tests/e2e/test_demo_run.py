@@ -22,6 +22,7 @@ from safetensors.numpy import load_file
 from sealsum.demo.cast import CAST, SHARE_SERVERS
 from sealsum.demo.patients import HOSPITALS, patients_of
 from sealsum.demo.watchdog import alive
+from tests.threshold_cohort import openfhe_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 ROUNDS = 2
@@ -221,3 +222,25 @@ def test_servers_run_where_no_learning_framework_is_installed(tmp_path: Path) ->
     )
     assert ended.returncode == 0, ended.stderr
     assert json.loads((out / "summary.json").read_text())["verified"] is True
+
+
+def test_a_joint_key_is_made_by_real_processes_or_refused_before_anything_starts(tmp_path: Path) -> None:
+    openfhe = openfhe_python() or Path(sys.executable)
+    out = tmp_path / "out"
+
+    def run_with(python: Path) -> subprocess.CompletedProcess[str]:
+        options = ("--rounds", "1", "--scheme", "threshold_bfv", "--threshold-he-python", str(python))
+        return subprocess.run(command(out, *options), capture_output=True, text=True, timeout=RUN_S)
+
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False)
+    refused = run_with(bare / "bin" / "python")
+    assert refused.returncode == 78
+    assert "threshold_he.python" in refused.stderr
+    assert "make threshold-he" in refused.stderr
+    assert not out.exists()
+    ended = run_with(openfhe)
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["verified"], summary["openings"], summary["scheme"]) == (True, 1, "threshold_bfv")
+    assert processes_of(out) == []

@@ -30,6 +30,7 @@ from tests.evidence_pack import AT
 from tests.federation import Federation
 from tests.he_world import HeWorld, he_federation
 from tests.pairwise_world import PairwiseWorld
+from tests.threshold_world import ThresholdWorld, threshold_federation
 from tests.validity_world import world as validity_world
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -39,6 +40,7 @@ SECRET_KINDS = (
     "pairwise_shares",
     "pairwise_unmask",
     "he_key",
+    "threshold_reveal",
     "validity_check",
 )
 """What can open an update, or is sealed to one party, and what opens checks of proofs."""
@@ -159,6 +161,15 @@ async def test_a_job_run_by_real_share_servers_yields_a_pack_that_verifies(tmp_p
     assert sorted(report.epsilon) == ["silo-1", "silo-2", "silo-3", "silo-4"]
 
 
+def one_server(root: Path, scheme: str) -> PairwiseWorld:
+    """A federation of a scheme without share servers."""
+    if scheme == "pairwise":
+        return PairwiseWorld(root)
+    if scheme.startswith("threshold_"):
+        return ThresholdWorld(root, threshold_federation(scheme))
+    return HeWorld(root, he_federation(scheme))
+
+
 @pytest.mark.parametrize(
     ("scheme", "leaves"),
     [
@@ -168,16 +179,21 @@ async def test_a_job_run_by_real_share_servers_yields_a_pack_that_verifies(tmp_p
         ("bfv", None),
         pytest.param("bfv", "opened", marks=pytest.mark.slow),
         ("ckks", None),
+        pytest.param("threshold_bfv", None, marks=pytest.mark.slow),
+        pytest.param("threshold_bfv", "reveal", marks=pytest.mark.slow),
+        pytest.param("threshold_ckks", None, marks=pytest.mark.slow),
     ],
 )
 @on_loop
 async def test_a_job_run_by_one_real_server_yields_a_pack_that_verifies(
     tmp_path: Path, scheme: str, leaves: str | None
 ) -> None:
-    world = PairwiseWorld(tmp_path) if scheme == "pairwise" else HeWorld(tmp_path, he_federation(scheme))
+    world = one_server(tmp_path, scheme)
     world.settings["grace_s"] = GRACE_S
     rounds = 1 if leaves else 2
-    spec = world.spec(rounds=rounds, **({"round_deadline_s": 3} if leaves else {}))
+    spec = world.spec(
+        rounds=rounds, **({"round_deadline_s": 3} if leaves in ("masked", "unmask", "opened") else {})
+    )
     books = Books(tmp_path, world.federation, spec)
     silos = world.silos(silo_2={"leaves": leaves})
     books.charge_all(silos)
@@ -194,13 +210,20 @@ async def test_a_job_run_by_one_real_server_yields_a_pack_that_verifies(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scheme", "step"), [("pairwise", "unmask"), ("bfv", "opened"), ("pairwise", "keys")]
+    ("scheme", "step"),
+    [
+        ("pairwise", "unmask"),
+        ("bfv", "opened"),
+        ("pairwise", "keys"),
+        ("threshold_bfv", "partial"),
+        ("threshold_bfv", "commit"),
+    ],
 )
 @on_loop
 async def test_a_round_that_ended_by_name_verifies_too(tmp_path: Path, scheme: str, step: str) -> None:
-    world = PairwiseWorld(tmp_path) if scheme == "pairwise" else HeWorld(tmp_path, he_federation(scheme))
+    world = one_server(tmp_path, scheme)
     world.settings["grace_s"] = GRACE_S
-    spec = world.spec(round_deadline_s=3)
+    spec = world.spec(**({} if scheme.startswith("threshold_") else {"round_deadline_s": 3}))
     books = Books(tmp_path, world.federation, spec)
     silos = world.silos(silo_2={"leaves": step}, silo_3={"leaves": step})
     books.charge_all(silos)
@@ -209,7 +232,10 @@ async def test_a_round_that_ended_by_name_verifies_too(tmp_path: Path, scheme: s
         assert view["state"] == "failed", view
         evidence = await evidence_of(world.federation, aggregator)
     report, _ = verified(tmp_path, world.federation, evidence, books)
-    assert (report.summary["state"], report.summary["openings"]) == ("failed", int(step != "keys"))
+    assert (report.summary["state"], report.summary["openings"]) == (
+        "failed",
+        int(step not in ("keys", "commit")),
+    )
 
 
 @pytest.mark.parametrize("cheats", [False, True])
