@@ -5,7 +5,7 @@ rule "a key that others can read is refused" is written once (ADR 0005). It open
 
     identity.key   Ed25519 PKCS#8 PEM, 0600      signs envelopes and authenticates TLS
     identity.pem   its certificate (chain)       issued by the federation's CA
-    sealing.key    96 raw bytes, 0600            share servers only
+    sealing.key    96 raw bytes, 0600            silos and share servers
     ca.pem         the federation's CA           the only CA we accept
     federation.json  {"federation","party","role","officer_key"}
 """
@@ -82,10 +82,19 @@ def load_identity(directory: Path) -> Identity:
             f"{directory / 'federation.json'}: expected the pin written at enrolment"
         ) from error
     signing = SigningKey.from_pem(read_secret(directory / "identity.key"))
-    sealing = SealingKey.from_bytes(read_secret(directory / "sealing.key")) if pin.role in SEALED_TO else None
+    sealing = _sealing_key(directory / "sealing.key") if pin.role in SEALED_TO else None
     for name in ("identity.pem", "ca.pem"):
         read_file(directory / name)
     return Identity(directory, pin, signing, sealing)
+
+
+def _sealing_key(path: Path) -> SealingKey:
+    if not path.exists():
+        raise ConfigurationError(
+            f"{path}: expected the key that enrolment makes, found none (older releases made none for "
+            "silos); restore it, or enrol anew with another --state: docs/operating.md, Enrolling anew"
+        )
+    return SealingKey.from_bytes(read_secret(path))
 
 
 def read_file(path: Path) -> bytes:

@@ -17,7 +17,7 @@ from aggregator.enrolment.registrar import Registrar
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, NotAllowed, PeerFault, SignatureRejected
 from privacy.ids import PartyId
-from privacy.keystore import write_secret
+from privacy.keystore import load_identity, write_secret
 from sealsum.enrolment import aggregator, enrol, read_invitation, silo
 from sealsum.registrar_client import AnswerLost
 from silo_agent.problems import Unreachable
@@ -175,6 +175,16 @@ def test_a_state_directory_is_enrolled_once(
     enrol(invitation, tmp_path / "a", answering(registrar_of(authority)))
     with pytest.raises(ConfigurationError, match="enrolled already"):
         enrol(invitation, tmp_path / "a", answering(registrar_of(authority)))
+
+
+def test_a_silo_without_the_sealing_key_of_its_enrolment_is_told_what_to_do(
+    authority: Authority, invitation: Invitation, tmp_path: Path
+) -> None:
+    state = tmp_path / "a"
+    enrol(invitation, state, answering(registrar_of(authority)))
+    (state / "sealing.key").unlink()
+    with pytest.raises(ConfigurationError, match=r"sealing\.key: expected the key .* enrol anew"):
+        load_identity(state)
 
 
 def test_a_token_that_others_can_read_is_refused(invitation: Invitation, tmp_path: Path) -> None:
