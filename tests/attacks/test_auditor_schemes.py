@@ -356,6 +356,10 @@ def test_a_dropouts_word_on_a_sum_counts_for_nothing() -> None:
         ("bfv", "bfv-1024"),
         ("ckks", "bfv-2048-54"),
         ("pairwise", "bfv-2048-54"),
+        ("threshold_bfv", None),
+        ("threshold_bfv", "tbfv-8192-168"),
+        ("threshold_bfv", "bfv-2048-54"),
+        ("threshold_ckks", "ckks-4096-36"),
     ],
 )
 def test_parameters_that_do_not_follow_from_vector_and_roster_are_refused(
@@ -365,6 +369,83 @@ def test_parameters_that_do_not_follow_from_vector_and_roster_are_refused(
     offered(records, he=row)
     number, fault = fault_of(records)
     assert (number, "plan.he: expected" in fault) == (7, True), fault
+
+
+# --- threshold_bfv, threshold_ckks ---
+
+JOINT: dict[str, tuple[Attack, str]] = {
+    "one silo that did not help": (without("opened", "silo-3"), "opened: silo-3 did not help"),
+    "help with another sum": (
+        said("opened", "silo-3", sum="ab" * 32),
+        "opened of silo-3: it is of another sum",
+    ),
+    "help with half a sum": (said("opened", "silo-3", parts=[]), "opened of silo-3: it is of another sum"),
+    "an update under another joint key": (
+        manifest_anew(joint_key="ab" * 32),
+        "manifests: expected one joint key, got 2",
+    ),
+    "a silo that committed to no share": (
+        without("keys", "silo-2"),
+        "keys: silo-2 committed to no key share",
+    ),
+    "a commitment that was copied": (
+        lambda r: said(
+            "keys", "silo-2", commitment=json.loads(r.rounds[0]["keys"]["silo-1"].body)["commitment"]
+        )(r),
+        "keys: two silos with one commitment",
+    ),
+    "a ciphertext that was copied": (
+        lambda r: manifest_anew(bodies=json.loads(r.rounds[0]["manifests"]["silo-1"].body)["bodies"])(r),
+        "manifests: a ciphertext is named twice",
+    ),
+    "a sum under another key": (said("sum", 0, joint_key="ab" * 32), "sum: key or parts are not the round's"),
+    "a sum of half its parts": (said("sum", 0, masks=[]), "sum: key or parts are not the round's"),
+    "a sum without its bodies": (said("sum", 0, bodies=[]), "sum: key or parts are not the round's"),
+    "a sum of other manifests": (
+        lambda r: anew(r, "sum", 0, lambda b: b["manifests"].reverse()),
+        "sum: it is not of the survivors' manifests",
+    ),
+    "a sum of fewer silos": (
+        lambda r: anew(r, "sum", 0, lambda b: b.update(silos=b["silos"][:3], manifests=b["manifests"][:3])),
+        "sum: it is not of the survivors' manifests",
+    ),
+    "no sum": (without("sum", 0), "sum: expected one signed by the aggregator, got 0"),
+    "two sums": (
+        lambda r: r.rounds[0]["sum"].append(r.rounds[0]["sum"][0]),
+        "threshold_sum of aggregator: there are two",
+    ),
+    "an update under other parameters": (
+        manifest_anew(parameters="tbfv-1024"),
+        "manifest of silo-2: model, param",
+    ),
+    "an update of another model": (manifest_anew(model="ab" * 32), "manifest of silo-2: model, param"),
+    "an update of another length": (manifest_anew(vector_length=9), "manifest of silo-2: model, param"),
+    "an update without its masks": (manifest_anew(masks=[]), "manifest of silo-2: model, param"),
+}
+
+
+@pytest.mark.parametrize("protocol", ["threshold_bfv", "threshold_ckks"])
+@pytest.mark.parametrize("attack", JOINT)
+def test_a_round_under_a_joint_key_with(attack: str, protocol: Protocol) -> None:
+    records = one_round(protocol)
+    act, message = JOINT[attack]
+    act(records)
+    number, fault = fault_of(records)
+    assert (number, message in fault) == (8, True), fault
+
+
+def test_a_silo_with_a_share_in_the_key_is_never_left_out_of_the_sum() -> None:
+    """Its share was needed to open, so a sum without it is another round's, or a lie."""
+    records = started_records("threshold_ckks", 1)
+    records.add_round(1, absent=("silo-4",), job_state="finished")
+    assert verify_pack(altered(records), records.federation.officer.verify_key).verified
+    manifests = records.rounds[0]["manifests"]
+    like = manifests["silo-1"]
+    body = json.loads(like.body) | {"silo": "silo-4", "bodies": ["ab" * 32], "masks": ["cd" * 32]}
+    key = records.federation.key("silo-4")
+    manifests["silo-4"] = sign_message(body, like.kind, like.context, PartyId("silo-4"), key)
+    number, fault = fault_of(records)
+    assert (number, "survivors: expected every silo with a manifest" in fault) == (8, True), fault
 
 
 # --- additive with validity ---
