@@ -86,7 +86,7 @@ def roster_findings(policy: ThreatModel, members: Sequence[Member]) -> Iterator[
             else f"With {scheme} the aggregator is the one server; a share server would hold nothing.",
             f"{count} share servers (assume.share_servers.count)" if count else f"none with {scheme}",
             str(len(servers)),
-            "enrol that many, or change the policy",
+            f"{'enrol that many' if count else 'leave them out'}, or change the policy",
         )
     if (
         assumed is not None
