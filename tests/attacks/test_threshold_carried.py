@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -16,9 +17,10 @@ from policies.findings import PolicyInvalid
 from policies.loader import load_threat_model
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, OutOfOrder, SignatureRejected
-from privacy.ids import Digest
+from privacy.ids import Digest, PartyId, SiloId
 from privacy.secagg.pairwise.faults import Equivocation, WeakTerms
 from privacy.secagg.threshold.faults import BadJointKey, BadSum
+from privacy.secagg.threshold.kept import OpenFhe
 from privacy.secagg.threshold.messages import (
     CiphertextManifest,
     KeyReveal,
@@ -28,8 +30,11 @@ from privacy.secagg.threshold.messages import (
 from privacy.secagg.threshold.silo_state import SiloState, text_to_bytes, to_text
 from privacy.wire.envelope import Envelope
 from sealsum.policy_commands import policy
+from silo_agent.delivery import Delivery
 from silo_agent.own_policy import assert_scheme_runs
 from silo_agent.refusals import finding_of
+from silo_agent.schemes.half import Seat
+from silo_agent.schemes.threshold import ThresholdHalf
 from silo_agent.settings import read_settings
 from tests.aggregator_world import on_loop
 from tests.federation import AGGREGATOR, demo_policy_text
@@ -290,6 +295,34 @@ async def test_a_silo_judges_the_minimum_by_its_own_threat_model_before_it_makes
         assert "two honest silos stay in every sum" in str(silos[0].faults[0])
         assert silos[0].sent == {}
         assert view["history"][0]["survivors"] == ["silo-2", "silo-3", "silo-4"]
+
+
+def test_weak_terms_are_refused_before_anything_is_charged_trained_or_started(tmp_path: Path) -> None:
+    """A silo judges in ``prepare``, which comes before its ledger is asked."""
+    federation = threshold_federation()
+    strict = (
+        threshold_policy()
+        .replace("max_colluding: 1", "max_colluding: 2")
+        .replace("min_silos_open: 3", "min_silos_open: 4")
+        .replace("max_dropouts: 1", "max_dropouts: 0")
+    )
+    seat = Seat(
+        plan=federation.plan(federation.job_spec(scheme="threshold_bfv"), he="tbfv-8192-200", servers=()),
+        silo=SiloId(PartyId("silo-1")),
+        aggregator=AGGREGATOR,
+        identity=federation.identity("silo-1", tmp_path / "silo-1"),
+        charter=federation.charter,
+        policies=(load_threat_model(federation.policy_text), load_threat_model(strict)),
+        delivery=cast(Delivery, None),  # nothing is sent
+        directory=tmp_path / "secrets",
+        openfhe=OpenFhe(tmp_path / "nowhere"),
+    )
+    with pytest.raises(WeakTerms, match="two honest silos stay in every sum"):
+        ThresholdHalf(seat).prepare()
+    assert not (tmp_path / "secrets").exists()
+    lenient = replace(seat, policies=seat.policies[:1])
+    with pytest.raises(ConfigurationError, match=r"threshold_he\.python"):
+        ThresholdHalf(lenient).prepare()
 
 
 # --- what is where ---
