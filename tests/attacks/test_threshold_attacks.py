@@ -474,3 +474,18 @@ def test_a_ciphertext_that_hides_something_in_its_padding_is_refused(
     monkeypatch.setattr(Encrypter, "_blocks", padded)
     with pytest.raises(BadSum, match="expected zeros after the last element"):
         cohort.run()
+
+
+def test_an_update_beyond_the_bound_that_shows_in_the_sum_is_refused(
+    cohort: Cohort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Encrypter._blocks
+
+    def beyond(self: Encrypter, stretch: ThresholdStretch, signed: np.ndarray) -> np.ndarray:
+        blocks = honest(self, stretch, signed)
+        blocks[0, 1] = -self._largest - 1
+        return blocks
+
+    monkeypatch.setattr(Encrypter, "_blocks", beyond)
+    with pytest.raises(BadSum, match="an element is beyond 3 times the bound"):
+        cohort.run()
