@@ -21,6 +21,7 @@ CONFIGURATION = 78
 
 COMMANDS: dict[str, Lazy] = {
     "demo": Lazy("sealsum.demo.command:demo", "Train across four hospitals on this machine and prove it."),
+    "budget": Lazy("sealsum.budget_commands:budget", "Price a schedule in ε; find the noise for a target ε."),
     "policy": Lazy("sealsum.policy_commands:policy", "List, show, lint and explain threat models."),
     "scheme": Lazy("sealsum.scheme_commands:scheme", "List how updates can be added up without being seen."),
     "federation": Lazy("sealsum.federation_commands:federation", "Found a federation and enrol its parties."),

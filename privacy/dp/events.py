@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from privacy.canonical import Frozen, Real
+from privacy.errors import ConfigurationError
 from privacy.plan import DpTerms, TrainingTerms
+
+Adjacency: TypeAlias = Literal["add_remove", "replace_one"]
+"""Which two datasets are neighbours: one has a unit more than the other, or another unit in its place."""
+ADJACENCIES: tuple[Adjacency, ...] = ("add_remove", "replace_one")
 
 
 class DpEvent(Frozen):
@@ -24,6 +30,36 @@ class DpEvent(Frozen):
     steps: Annotated[int, Field(ge=1)]
 
 
+class CappedEvent(Frozen):
+    """As ``DpEvent``, but of a sample larger than ``batch_cap`` only a random ``batch_cap`` units are used.
+
+    Whether the cap bites depends on how many units there are, and that number is secret: what is stated and
+    charged is a public upper bound of it.
+    """
+
+    mechanism: Literal["capped_poisson_gaussian"] = "capped_poisson_gaussian"
+    sample_rate: Annotated[Real, Field(gt=0, le=1)]
+    noise_multiplier: Annotated[Real, Field(gt=0)]
+    steps: Annotated[int, Field(ge=1)]
+    batch_cap: Annotated[int, Field(ge=1)]
+    units_at_most: Annotated[int, Field(ge=1)]
+
+
+Event: TypeAlias = DpEvent | CappedEvent
+
+
+@dataclass(frozen=True)
+class Stated:
+    """An event together with the adjacency that somebody stated it under."""
+
+    event: Event
+    adjacency: Adjacency
+
+
+class MixedAdjacency(ConfigurationError):
+    """One composition was to hold events of two adjacencies: their ε mean different things."""
+
+
 def round_event(dp: DpTerms, training: TrainingTerms) -> DpEvent:
     """The event of one round under a plan's terms."""
     return DpEvent(
@@ -31,12 +67,33 @@ def round_event(dp: DpTerms, training: TrainingTerms) -> DpEvent:
     )
 
 
-def merged(events: Iterable[DpEvent]) -> tuple[DpEvent, ...]:
+def unmixed(events: Iterable[Event | Stated], adjacency: Adjacency) -> tuple[Event, ...]:
+    """The bare events, once each that states an adjacency states this one.
+
+    Raises:
+        MixedAdjacency: one of them states the other.
+    """
+    bare: list[Event] = []
+    for number, one in enumerate(events, start=1):
+        if isinstance(one, Stated):
+            if one.adjacency != adjacency:
+                raise MixedAdjacency(
+                    f"adjacency: expected {adjacency} in every event of a composition, got {one.adjacency} "
+                    f"in event {number}; price the two adjacencies apart, they do not add up"
+                )
+            one = one.event
+        bare.append(one)
+    return tuple(bare)
+
+
+def merged(events: Iterable[Event]) -> tuple[Event, ...]:
     """The same composition with equal mechanisms counted together, sorted: a key for caches."""
-    steps: Counter[tuple[float, float]] = Counter()
+    steps: Counter[Event] = Counter()
     for event in events:
-        steps[event.sample_rate, event.noise_multiplier] += event.steps
-    return tuple(
-        DpEvent(sample_rate=rate, noise_multiplier=noise, steps=count)
-        for (rate, noise), count in sorted(steps.items())
-    )
+        steps[event.model_copy(update={"steps": 1})] += event.steps
+    return tuple(one.model_copy(update={"steps": steps[one]}) for one in sorted(steps, key=_order))
+
+
+def _order(event: Event) -> tuple[float, float, int, int]:
+    cap, units = (event.batch_cap, event.units_at_most) if isinstance(event, CappedEvent) else (0, 0)
+    return event.sample_rate, event.noise_multiplier, cap, units

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from privacy.dp.accountant import epsilon, epsilon_rdp
 from privacy.dp.events import DpEvent
 from sealsum.evidence_claim import claimed_epsilon
 
 
-def test_where_rdp_is_the_smaller_upper_bound_it_is_claimed() -> None:
-    # Small q, large σ: PLD's pessimistic rounding adds up over 5,000 steps.
-    events = [DpEvent(sample_rate=0.01, noise_multiplier=20.0, steps=5000)]
-    assert claimed_epsilon(events, 1e-4) == epsilon_rdp(events, 1e-4) < epsilon(events, 1e-4)
-
-
-def test_elsewhere_pld_is() -> None:
-    events = [DpEvent(sample_rate=0.5, noise_multiplier=4.56, steps=40)]
-    assert claimed_epsilon(events, 1e-5) == epsilon(events, 1e-5) < epsilon_rdp(events, 1e-5)
+@pytest.mark.parametrize(
+    ("rate", "noise", "steps", "delta"),
+    # The first has many steps that cost next to nothing: a loss grid of 1e-3 would charge more than RDP.
+    [(0.01, 20.0, 5000, 1e-4), (0.5, 4.56, 40, 1e-5), (1.0, 30.0, 50, 1e-5)],
+)
+def test_the_claim_is_what_the_ledger_charged_and_below_rdp(
+    rate: float, noise: float, steps: int, delta: float
+) -> None:
+    events = [DpEvent(sample_rate=rate, noise_multiplier=noise, steps=steps)]
+    assert claimed_epsilon(events, delta) == epsilon(events, delta) < epsilon_rdp(events, delta)
