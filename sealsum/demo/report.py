@@ -39,7 +39,7 @@ def render_report(result: DemoResult, drawings: Drawings, verdict: Verdict | Non
         note=NOTE,
         withstands=SCHEMES[result.scheme].withstands,
         survivors=survivors_signed(result.scheme),
-        seen=seen(result.scheme),
+        seen=seen(result.scheme, result.norm_bound),
         non_claims=non_claims(result.scheme, result.norm_bound),
         # Our own drawing, made from numbers and our own titles: the one text that is not escaped.
         auc_svg=Markup(drawings.auc),  # noqa: S704

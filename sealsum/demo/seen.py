@@ -22,6 +22,24 @@ _SHARE_SERVERS: tuple[Row, ...] = (
         "one hospital's update, count or share",
     ),
 )
+_CHECKING_SHARES: tuple[Row, ...] = (
+    (
+        "first share server",
+        "one masked vector and one share of its proof a hospital and round: uniform noise without the other "
+        "server's seed; what the other server worked out for each check",
+        "the other server's seed, an update, the model's sum",
+    ),
+    (
+        "second share server",
+        "one sealed seed a hospital and round; what the other server worked out for each check",
+        "a vector, an update, the model's sum",
+    ),
+    (
+        "aggregator",
+        "plans, models, what the share servers said to one another about each proof, one opened sum a round",
+        "one hospital's update, count or share",
+    ),
+)
 _MASKS: tuple[Row, ...] = (
     (
         "aggregator (the one server)",
@@ -40,7 +58,7 @@ _JOINT_KEY: tuple[Row, ...] = (
     (
         "aggregator (the one server)",
         "plans, models, ciphertexts, one partial decryption of the sum a hospital and round, the sum",
-        "a key, one hospital's update or count",
+        "a secret part of the key, one hospital's update or count",
     ),
 )
 _SERVERS: dict[str, tuple[Row, ...]] = {
@@ -57,7 +75,12 @@ _ONE_HOSPITAL_AND_AGGREGATOR = (
     f"{_NOISED}"
 )
 _ALL_BUT_ONE = (
-    f"If all hospitals but one collude with the aggregator, the last one's update is left; {_NOISED}"
+    f"If all hospitals but one collude with the aggregator, the last one's update is left; {_NOISED} "
+    "Nothing proves that a hospital formed its part of the key, or its ciphertexts, as agreed."
+)
+_PARTLY_HIDDEN = (
+    "If the aggregator tampers, or colludes with a hospital, some 10 bits of noise are all that hides "
+    f"another hospital's part of the key, and with it its update; {_NOISED}"
 )
 _TOGETHER: dict[str, str] = {
     "additive": f"If all share servers collude they can open one hospital's update; {_NOISED}",
@@ -66,17 +89,17 @@ _TOGETHER: dict[str, str] = {
     "bfv": _ONE_HOSPITAL_AND_AGGREGATOR,
     "ckks": _ONE_HOSPITAL_AND_AGGREGATOR,
     "threshold_bfv": _ALL_BUT_ONE,
-    "threshold_ckks": _ALL_BUT_ONE,
+    "threshold_ckks": _PARTLY_HIDDEN,
 }
 
 
-def seen(scheme: str) -> tuple[Row, ...]:
-    """Every party of a run by this scheme."""
+def seen(scheme: str, norm_bound: float | None) -> tuple[Row, ...]:
+    """Every party of a run by this scheme, with or without a norm that is proven."""
     others = "another hospital's patients, update or count"
     keys = "; the key of the job, and the opened sum" if scheme in ("bfv", "ckks") else ""
     return (
         ("hospital (silo agent)", f"its own patients; each round's model; its own ledger{keys}", others),
-        *_SERVERS[scheme],
+        *(_SERVERS[scheme] if norm_bound is None else _CHECKING_SHARES),
         (
             "researcher",
             "the job it signed, the final model if the policy releases it to researchers, this evidence",

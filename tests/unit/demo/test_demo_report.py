@@ -109,8 +109,16 @@ def test_the_page_says_by_which_scheme_and_what_each_party_then_saw(scheme: str)
 
 def test_words_for_the_report_exist_for_every_scheme_that_a_job_may_name() -> None:
     for scheme in get_args(SchemeName):
-        assert len(seen(scheme)) >= 3
+        assert len(seen(scheme, None)) >= 3
         assert any("DP noise" in sentence for sentence in non_claims(scheme, None))
+
+
+def test_servers_that_check_proofs_are_said_to_see_what_the_check_needs() -> None:
+    """There every share server has a seed of its own, the first one too."""
+    first = seen("additive", 22.9)[1]
+    assert "share of its proof" in first[1]
+    assert first[2].startswith("the other server's seed")
+    assert seen("additive", None)[1][2].startswith("a seed")
 
 
 def test_a_bound_that_was_proven_is_told_with_what_it_does_not_stop() -> None:
