@@ -45,7 +45,7 @@ def threshold_withstands(spec: Spec, plan: RoundPlan, charter: Charter) -> Itera
             f"threshold of at least {least} of {len(plan.cohort)} ({assumed.aggregator} aggregator, "
             f"{assumed.colluding_silos} colluding) with {', '.join(THRESHOLD_SCHEMES)}, else none",
             f"{plan.threshold} with {plan.scheme}",
-            "the aggregator derives the threshold from the threat model",
+            "the charter's threat model decides it: let that assume as many colluding, or this silo's fewer",
         )
 
 

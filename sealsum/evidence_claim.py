@@ -39,11 +39,14 @@ RANDOMNESS = (
 )
 _BY_ALL_SERVERS = "every share server signs the one set of silos that its share is summed over"
 _BY_AGGREGATOR = "the aggregator signs the one set of silos in the sum"
+_BY_HELPERS = f"{_BY_AGGREGATOR}, and each of these silos signs which sum it helped to open"
 _SURVIVORS: Mapping[str, str] = {
     "additive": _BY_ALL_SERVERS,
     "pairwise": f"{_BY_AGGREGATOR}, and t of these silos sign the same set before masks come off",
     "bfv": f"{_BY_AGGREGATOR}, and these silos sign what it decrypts to",
     "ckks": f"{_BY_AGGREGATOR}, and these silos sign what it decrypts to",
+    "threshold_bfv": _BY_HELPERS,
+    "threshold_ckks": _BY_HELPERS,
 }
 LIMITS = (
     "The unit's number at each silo is not disclosed; each silo must judge δ against its own number.",
