@@ -6,6 +6,7 @@ framework is installed and help answers at once. Knows no command's work.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
@@ -17,6 +18,8 @@ from sealsum.lazy_group import Lazy, LazyGroup
 
 INTERRUPTED = 130
 CONFIGURATION = 78
+LOCAL = 1
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 COMMANDS: dict[str, Lazy] = {
@@ -76,6 +79,11 @@ class Root(LazyGroup):
                 raise
             missing = f"this command needs {error.name}, which is not installed"
             return _end(ctx, f"{missing}; run: pip install 'sealsum[{extra}]'", CONFIGURATION)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            return _end(ctx, f"{where}{error.strerror}; make room and start again", LOCAL)
         except KeyboardInterrupt:
             return _end(ctx, "interrupted", INTERRUPTED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -74,6 +75,15 @@ def test_an_interrupt_exits_130() -> None:
     result = CliRunner().invoke(failing(KeyboardInterrupt()), ["fail"])
     assert result.exit_code == 130
     assert result.stderr == "Error: interrupted\n"
+
+
+def test_a_full_disk_is_said_with_the_file_and_any_other_error_of_the_system_stays_a_bug() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "state/model.part")
+    result = CliRunner().invoke(failing(full), ["fail"])
+    assert result.exit_code == 1
+    assert result.stderr == "Error: state/model.part: No space left on device; make room and start again\n"
+    other = OSError(errno.EIO, "Input/output error")
+    assert CliRunner().invoke(failing(other), ["fail"]).exception is other
 
 
 @pytest.mark.parametrize("missing", sorted(EXTRAS))
