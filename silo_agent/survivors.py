@@ -23,7 +23,8 @@ def judge_survivors(seat: Seat, survivors: Sequence[SiloId], manifests: Sequence
     silo's own: invited silos, enough of them, of enough institutions, with few enough dropouts.
 
     Raises:
-        PolicyRefusal: with all findings. Mode ``audit`` changes nothing here.
+        PolicyRefusal: with all findings. As at share servers, mode ``audit`` changes nothing for the
+            federation's; the silo's own tolerates in that mode what it has tolerated in the plan.
     """
     named = SurvivorSet(
         server=ServerId(seat.aggregator), survivors=tuple(survivors), manifests=tuple(manifests)
@@ -31,6 +32,8 @@ def judge_survivors(seat: Seat, survivors: Sequence[SiloId], manifests: Sequence
     federations, *own = seat.policies
     findings = list(survivor_findings(federations, seat.plan, seat.charter, named))
     for policy in own:
+        if policy.model.spec.mode == "audit":
+            continue
         findings += (
             finding
             for finding in survivor_findings(policy, seat.plan, seat.charter, named)

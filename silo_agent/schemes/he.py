@@ -154,9 +154,7 @@ class HeHalf:
         # (2)
         own_envelope = stored.contribution.manifest
         own = CiphertextManifest.model_validate_json(own_envelope.body)
-        minimum = max(
-            seat.plan.min_survivors, *(policy.model.spec.limits.min_silos_open for policy in seat.policies)
-        )
+        minimum = seat.plan.min_survivors
         admit_sum(summed.message, own, own_envelope.body_digest, seat.plan.silos, minimum)
         # (3)
         survivors = summed.message.survivors

@@ -27,7 +27,7 @@ def two_of_one_institution(text: str, whose: str) -> Federation:
 
     The federation counts silos instead where it is the silo's ``own`` threat model that counts institutions.
     """
-    if whose == "own":
+    if whose != "federation's":
         for old, new in (
             (COUNTED, UNCOUNTED),
             ("behaviour: malicious", "behaviour: honest_but_curious"),
@@ -52,8 +52,11 @@ def assert_refused(silo: CarriedSilo) -> None:
 
 def assume(world: PairwiseWorld, wary: CarriedSilo, whose: str) -> None:
     """Whose threat model counts institutions, where one of both does not."""
-    if whose == "own":
+    if whose != "federation's":
         wary.own_policy = world.federation.policy_text.replace(UNCOUNTED, COUNTED)
+    if whose == "own, to be told only":
+        told = str(wary.own_policy).replace("mode: enforce", "mode: audit")
+        wary.own_policy = told.replace("data_class: patient", "data_class: synthetic")
 
 
 @pytest.mark.parametrize("whose", ["federation's", "own"])
@@ -97,3 +100,16 @@ async def test_a_silo_that_holds_the_key_opens_no_sum_of_too_few_institutions(
         assert_refused(lied_to)
         (ended,) = view["history"]
         assert "silo silo-1 does not open the sum (sum.refused)" in ended["reason"]
+
+
+@on_loop
+async def test_an_own_threat_model_that_only_reports_stops_no_round_that_is_paid_for(tmp_path: Path) -> None:
+    whose = "own, to be told only"
+    world = PairwiseWorld(tmp_path, two_of_one_institution(demo_policy_text("pairwise"), whose))
+    spec = world.spec()
+    async with world.running():
+        silos = world.silos(silo_4={"leaves": "masked"})
+        assume(world, silos[0], whose)
+        view = await world.run_job(spec, silos)
+        assert [silo.faults for silo in silos] == [[], [], [], []]
+        assert await world.model(view["model"]) == oracle_model(spec, silos[:3])
