@@ -128,7 +128,11 @@ def test_a_central_limit_would_under_count_and_is_not_what_is_charged() -> None:
     limit = full_batch_epsilon(rate * math.sqrt(steps * math.expm1(1 / noise**2)), delta)
     at_least = (
         from_gaussian_mechanism(
-            noise, pessimistic_estimate=False, value_discretization_interval=1e-3, sampling_prob=rate
+            noise,
+            pessimistic_estimate=False,
+            use_connect_dots=False,
+            value_discretization_interval=1e-3,
+            sampling_prob=rate,
         )
         .self_compose(steps)
         .get_epsilon_for_delta(delta)

@@ -13,7 +13,7 @@ from privacy.dp.grid import noise_at, on_grid, tick_at_or_above
 from privacy.errors import ConfigurationError
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     st.floats(0.1, 20),
     st.sampled_from([1e-7, 1e-5]),
@@ -61,7 +61,7 @@ def test_a_number_as_people_write_it_is_on_its_grid() -> None:
     assert on_grid(event, 1).noise_multiplier == 1.0
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.floats(0.01, 0.9), st.floats(0.5, 5))
 def test_what_is_on_the_grid_costs_no_less(rate: float, noise: float) -> None:
     event = DpEvent(sample_rate=rate, noise_multiplier=noise, steps=20)
