@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
-
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.errors import LedgerDamaged, NotFound, PeerFault, SealsumError, SignatureRejected
@@ -28,7 +26,7 @@ from silo_agent.delivery import Delivery
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import CapReached
 from silo_agent.outbox import Stored
-from silo_agent.participation import Site
+from silo_agent.participation import Site, claimed_job
 from silo_agent.problems import Stopped, Unreachable
 from silo_agent.refusals import finding_of, refusal_of
 from silo_agent.results import open_result
@@ -173,7 +171,7 @@ class Agent:
     def _answer(self, envelope: Envelope) -> None:
         """Take part, or say why not. Only a damaged ledger and an order to stop end the agent here."""
         self._after = Context(envelope.context)
-        self._job = _claimed_job(envelope)
+        self._job = claimed_job(envelope)
         self._sent_before = self._delivery.sent_bytes
         try:
             attended = self._take_part(envelope)
@@ -292,11 +290,3 @@ class Agent:
             yield
         finally:
             self._waiting = False
-
-
-def _claimed_job(envelope: Envelope) -> str | None:
-    """The job an offer names, not yet believed: good only to ask the aggregator whether it is over."""
-    try:
-        return RoundOffer.model_validate_json(envelope.body).plan.job
-    except ValidationError:
-        return None

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from policies.findings import Finding, PolicyRefusal
 from policies.gates import AdmittedPlan, admit_plan
@@ -109,6 +110,14 @@ def open_offer(envelope: Envelope, charter: Charter) -> tuple[Verified[RoundOffe
         max_bytes=MAX_BYTES["job"],
     )
     return offer, job
+
+
+def claimed_job(envelope: Envelope) -> str | None:
+    """The job an offer names, not yet believed: good only to ask the aggregator whether it is over."""
+    try:
+        return RoundOffer.model_validate_json(envelope.body).plan.job
+    except ValidationError:
+        return None
 
 
 def clear_offer(

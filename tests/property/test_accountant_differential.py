@@ -33,7 +33,7 @@ EVENTS = st.builds(
 SCHEDULES = st.lists(EVENTS, min_size=1, max_size=3)
 DELTAS = st.sampled_from([1e-8, 1e-6, 1e-5, 1e-3])
 FEW = settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def library_event(events: list[DpEvent]) -> LibraryEvent:
