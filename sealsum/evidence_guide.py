@@ -29,8 +29,8 @@ Who vouches for a sum differs by scheme (`scheme` in `job/job.json`):
   the threat model in `policy/policy.yaml` demands, or more.
 - `bfv`, `ckks`: all updates are under one key, the aggregator signed one sum of exactly the survivors'
   ciphertexts, and the silos signed what it decrypts to, all the same.
-- `threshold_bfv`, `threshold_ckks`: every silo with a part of the round's key is in the sum, all came to the same
-  key, the aggregator signed one sum of exactly their ciphertexts, and all of them helped to open it.
+- `threshold_bfv`, `threshold_ckks`: every silo with a part of the round's key is in the sum, all came to
+  the same key, the aggregator signed one sum of exactly their ciphertexts, and all of them helped to open it.
 
 What it cannot show: that a silo trained on the data it names, that a silo's agent added the noise its
 ledger records, or what a party did outside the protocol. The tail of a log or ledger behind the last entry
