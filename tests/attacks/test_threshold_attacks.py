@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from privacy.canonical import sha256_hex
-from privacy.errors import NotAllowed, OutOfOrder, SignatureRejected
+from privacy.errors import MalformedMessage, NotAllowed, OutOfOrder, SignatureRejected
 from privacy.identity import SigningKey
 from privacy.ids import Digest, SiloId
 from privacy.secagg.pairwise.faults import BelowThreshold, Equivocation
@@ -368,6 +369,11 @@ def test_an_upload_that_is_no_polynomial_or_not_the_signed_one_reaches_no_sum(co
     bodies, masks = cohort.members[silo].parts[0]
     with pytest.raises(BadSum, match="its masks are not the ones it signed"):
         check_upload(closed.manifests[silo], cohort.terms, 0, bodies, masks[:-1] + b"\x00")
+    junk = b"\xff" * len(masks)
+    signed = closed.manifests[silo]
+    junk_signed = replace(signed, message=signed.message.model_copy(update={"masks": (sha256_hex(junk),)}))
+    with pytest.raises(MalformedMessage, match="not below its prime"):
+        check_upload(junk_signed, cohort.terms, 0, bodies, junk)
     adder = Adder(closed)
     swapped = [(cohort.silos[0], cohort.members[cohort.silos[1]].parts[0][0])]
     with pytest.raises(BadSum, match=f"part 0 of silo {silo}: not the bytes it signed"):
