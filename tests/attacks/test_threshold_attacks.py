@@ -368,7 +368,7 @@ def test_an_upload_that_is_no_polynomial_or_not_the_signed_one_reaches_no_sum(co
     silo = cohort.silos[0]
     bodies, masks = cohort.members[silo].parts[0]
     with pytest.raises(BadSum, match="its masks are not the ones it signed"):
-        check_upload(closed.manifests[silo], cohort.terms, 0, bodies, masks[:-1] + b"\x00")
+        check_upload(closed.manifests[silo], cohort.terms, 0, bodies, masks[:-1] + bytes([masks[-1] ^ 1]))
     junk = b"\xff" * len(masks)
     signed = closed.manifests[silo]
     junk_signed = replace(signed, message=signed.message.model_copy(update={"masks": (sha256_hex(junk),)}))
