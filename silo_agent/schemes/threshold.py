@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from policies.assumption import colluding_silos
+from policies.findings import PolicyRefusal
 from privacy.chain import Head
 from privacy.errors import ConfigurationError, OutOfOrder, PeerFault, SealsumError
 from privacy.ids import Digest, SiloId
@@ -33,6 +34,7 @@ from silo_agent.encoded import EncodedUpdate
 from silo_agent.outbox import Stored
 from silo_agent.problems import Stopped, WentOn
 from silo_agent.schemes.half import Seat, Signed
+from silo_agent.survivors import judge_survivors
 
 STATE: Final = "threshold.json"
 """``SiloState`` of the round, with the secret share until the partial decryption is signed."""
@@ -125,14 +127,18 @@ class ThresholdHalf:
 
         Raises:
             PeerFault: the aggregator shows another set, or a sum that is not theirs; it is told so.
+            PolicyRefusal: so it is of a set that a threat model, the federation's or this silo's own, does
+                not let be summed.
         """
         delivery = self._seat.delivery
         manifests = delivery.await_step(stored.context, "upload")
         try:
-            self._store(admit_cohort(self._state(), manifests))
-        except PeerFault:
+            admitted = admit_cohort(self._state(), manifests)
+            judge_survivors(self._seat, tuple(admitted.manifests), tuple(admitted.manifests.values()))
+        except (PeerFault, PolicyRefusal):
             self._decline(stored, "upload")
             raise
+        self._store(admitted)
         for number, half in stored.parts():
             index, is_mask = divmod(number, 2)
             delivery.put_file(stored.context, "masks" if is_mask else "bodies", index, half)
@@ -145,6 +151,8 @@ class ThresholdHalf:
         except (PeerFault, WorkerFailed, ConfigurationError):
             self._decline(stored, "partial")
             raise
+        # On disk before its first part leaves: after a crash the same parts go, not others with other noise.
+        self._store(step.state)
         for index in range(len(PartialDecryption.model_validate_json(step.messages[0].body).parts)):
             delivery.put_file(stored.context, "partials", index, self._part(index).read_bytes())
         self._send("partial", step)
