@@ -138,6 +138,19 @@ async def test_ciphertexts_before_all_manifests_are_known_and_partials_before_th
 
 @pytest.mark.slow
 @on_loop
+async def test_ciphertexts_that_are_not_the_signed_ones_are_refused_when_they_come(tmp_path: Path) -> None:
+    """Its sender hears it, and no opening is used up."""
+    world = ThresholdWorld(tmp_path)
+    async with world.running():
+        silos = world.silos(silo_2={"uploads": lambda raw: raw[:-1] + bytes([raw[-1] ^ 1])})
+        view = await world.run_job(world.spec(), silos)
+        assert "its bodies are not the ones it signed" in str(silos[1].faults[0])
+        assert "upload: nothing of silo-2" in view["history"][0]["reason"]
+        assert view["openings"] == 0
+
+
+@pytest.mark.slow
+@on_loop
 async def test_a_partial_decryption_that_is_not_the_signed_one_is_refused(tmp_path: Path) -> None:
     world = ThresholdWorld(tmp_path)
     async with world.running():
@@ -272,7 +285,8 @@ async def test_a_silo_shown_two_sets_of_manifests_uploads_under_one_alone(tmp_pa
         view = await world.run_job(world.spec(), silos)
         assert isinstance(lied_to.faults[0], Equivocation)
         assert [message.kind for message in lied_to.sent["upload"][-1]] == ["refusal"]
-        assert "silo-1 does not go on" in view["history"][0]["reason"]
+        assert "upload: silo silo-1 does not go on" in view["history"][0]["reason"]
+        assert view["openings"] == 0, "what was not agreed on is not recorded as opened"
         assert not any("partial" in silo.sent for silo in silos)
 
 
