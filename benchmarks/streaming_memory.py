@@ -41,13 +41,13 @@ from privacy.keystore import write_secret
 from privacy.plan import DpTerms, JobSpec, ModelTerms, TrainingTerms, VectorTerms
 from privacy.roster import Charter, Role
 from privacy.schema import DataSchema, Label, NumericFeature
+from privacy.secagg.additive import RING_BYTES
 from privacy.update import model_bytes, model_digest
 from privacy.wire.messages import PART_BYTES
 from sealsum.demo.cast import AGGREGATOR, RESEARCHER, SHARE_SERVERS, Part
 from sealsum.demo.folder import DemoFolder, prepare_folder
 from sealsum.demo.ports import free_ports
 from sealsum.demo.supervise import Child, Supervisor
-from sealsum.demo.uploads import bytes_per_silo_round
 from sealsum.job_view import ENDED, JobView
 from sealsum.policy_commands import read_policy
 from sealsum.sdk import Federation, JobHandle
@@ -242,7 +242,8 @@ def measure(silos: int, model: ModelTerms, root: Path) -> dict[str, Any]:
             peak = {running.child.name: running.peak_mib for running in servers}
             peak["silo"] = max(running.peak_mib for running in agents)
             ratio = spread_ratio(job.model() - first, silos)
-            upload = bytes_per_silo_round(job.evidence()["rounds"])
+            manifests = job.evidence()["rounds"][0]["manifests"].values()
+            upload = RING_BYTES * (model.parameters + 1) + max(len(one["body"]) for one in manifests)
     started = {running.child.name: running.started_mib for running in servers}
     started["silo"] = max(running.started_mib for running in agents)
     return {
