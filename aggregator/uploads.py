@@ -80,6 +80,16 @@ class Uploads:
         with self._state.presence.call(silo):
             return await self._state.bell.wait_for(opened, seconds)
 
+    def expect(self, ctx: Context, silo: SiloId, step: str) -> None:
+        """Whether this silo may answer a step; asked before a byte of its answer is read.
+
+        Raises:
+            OutOfOrder: the round is over, or the step has not begun.
+            NotFound, NotAllowed: see ``Desk.inbox``.
+        """
+        if self._open_round(ctx, silo).desk.inbox(step, silo) is None:
+            raise OutOfOrder(f"step {step}: it has not begun")
+
     async def answer(self, ctx: Context, silo: SiloId, step: str, messages: Sequence[Envelope]) -> None:
         """Take a silo's messages of a step.
 

@@ -96,6 +96,7 @@ def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Up
 
     @app.post("/v1/rounds/{ctx}/steps/{step}")
     async def post_step(request: Request, ctx: ContextPath, step: StepPath, silo: FromSilo) -> Response:
+        uploads.expect(ctx, SiloId(silo.id), step)
         await uploads.answer(ctx, SiloId(silo.id), step, await read_envelopes(request))
         return Response(status_code=202)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import AsyncIterator, Sequence
@@ -18,6 +19,7 @@ from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, 
 
 M = TypeVar("M", bound=Frozen)
 WAIT_MAX_S = 60.0
+_LONG_BYTES = 1 << 20
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -51,8 +53,9 @@ async def read_envelope(request: Request) -> Envelope:
 
 
 async def read_envelopes(request: Request) -> tuple[Envelope, ...]:
-    """A JSON list of signed envelopes; nothing in them is believed yet."""
-    return parse_envelopes(await read_body(request, MAX_ENVELOPE_BYTES))
+    """A JSON list of signed envelopes; nothing in them is believed yet. A long one is read in a thread."""
+    raw = await read_body(request, MAX_ENVELOPE_BYTES)
+    return await asyncio.to_thread(parse_envelopes, raw) if len(raw) > _LONG_BYTES else parse_envelopes(raw)
 
 
 def parsed(model: type[M], value: Any) -> M:

@@ -70,6 +70,17 @@ async def test_a_file_that_arrives_while_its_round_ends_is_not_left_behind(tmp_p
     assert list(files_under(tmp_path)) == []
 
 
+@on_loop
+async def test_an_answer_is_expected_from_those_who_are_asked_once_they_are(tmp_path: Path) -> None:
+    desk, state = uploads(tmp_path)
+    with pytest.raises(OutOfOrder, match="step keys: it has not begun"):
+        desk.expect(CTX, SILO, "keys")
+    state.current.desk.open("keys", {SILO: ()}, cast("Any", None))
+    desk.expect(CTX, SILO, "keys")
+    with pytest.raises(NotAllowed):
+        desk.expect(CTX, STRANGER, "keys")
+
+
 Call = Callable[[Uploads, Context, SiloId], Awaitable[object]]
 CALLS: dict[str, Call] = {
     "put": lambda desk, ctx, silo: desk.receive(ctx, silo, "parts", 0, sha256_hex(PART), whole()),
