@@ -26,7 +26,7 @@ from aggregator.state import AggregatorState
 from policies.loader import load_threat_model
 from privacy.canonical import sha256_hex
 from privacy.chain import EMPTY, Head
-from privacy.errors import SealsumError
+from privacy.errors import OutOfOrder, SealsumError
 from privacy.ids import Context, Digest, PartyId, ServerId, SiloId
 from privacy.plan import JobSpec, RoundPlan, ValidityClaim
 from privacy.secagg.validity.bits import spell
@@ -333,7 +333,8 @@ class ProvingSilo:
             half.deliver(stored)
             if self.restarts:
                 half = half_of(self.seat(plan, wire))
-                half.deliver(stored)
+                with suppress(OutOfOrder):  # the servers may have closed in between
+                    half.deliver(stored)
             self.before_conclude()
             half.conclude(stored)
         except SealsumError as error:
