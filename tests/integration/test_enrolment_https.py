@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from aggregator.enrolment.messages import MAX_ENROL_BYTES
 from privacy.keystore import load_identity, write_secret
-from privacy.roster import Role
+from privacy.roster import SEALED_TO, Role
 from privacy.wire.charter import open_charter
 from privacy.wire.envelope import parse_envelope
 from sealsum.cli import Root, cli
@@ -124,7 +124,7 @@ def test_a_federation_from_founding_to_charter(town: Town) -> None:
         assert identity.pin.party == who.party
         assert mode(state) == 0o700
         assert mode(state / "identity.key") == 0o600
-        assert (state / "sealing.key").exists() == (who.role == "share_server")
+        assert (state / "sealing.key").exists() == (who.role in SEALED_TO)
         assert identity.client_context.get_ca_certs()  # key and certificate load, and belong together
 
     out = town.home / "charter.json"
