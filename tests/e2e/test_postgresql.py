@@ -8,6 +8,7 @@ import multiprocessing
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -275,6 +276,16 @@ def client(identity: Identity, url: str) -> httpx.Client:
     return httpx.Client(base_url=url, verify=identity.client_context, timeout=30)
 
 
+def until_idle(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a process has used no CPU for a second: its loop waits for silos."""
+    used = ""
+    while True:
+        before, used = used, " ".join(Path(f"/proc/{process.pid}/stat").read_text().split()[13:15])
+        if before == used:
+            return
+        time.sleep(1)
+
+
 def test_a_real_aggregator_survives_a_kill_of_itself_and_of_its_database(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -305,6 +316,8 @@ def test_a_real_aggregator_survives_a_kill_of_itself_and_of_its_database(
         with client(researcher, address) as caller:
             assert caller.get("/v1/jobs/heart").json()["state"] == "waiting"
             assert caller.get("/readyz").status_code == 200
+            # A loop in the middle of a job ends with its database, to be started again; an idle one waits.
+            until_idle(process)
             cluster.stop(signal.SIGQUIT)
             assert caller.get("/readyz").status_code == 500
             cluster.start()
