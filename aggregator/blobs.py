@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from privacy.canonical import sha256_hex
-from privacy.errors import Conflict, NotFound, TooLarge, Unprocessable
+from privacy.errors import Conflict, NotFound, OutOfOrder, TooLarge, Unprocessable
 from privacy.ids import Digest
 
 READ_BYTES = 1 << 20
@@ -121,6 +121,7 @@ class Directory:
 
         Raises:
             TooLarge: (1). Unprocessable: (2), (3). Conflict: (4), other bytes.
+            OutOfOrder: (4), the file is being scrubbed.
         """
         with self.draft() as draft:
             received = 0
@@ -138,9 +139,13 @@ class Directory:
             if found != expected:
                 raise Unprocessable(f"digest: expected {expected[:16]}…, got {found[:16]}…; send it again")
             # (4)
-            if await asyncio.to_thread(draft.commit_new, *segments):
-                return True
-            there = await asyncio.to_thread(digest_of_file, read_chunks(self.path(*segments)))
+            try:
+                if await asyncio.to_thread(draft.commit_new, *segments):
+                    return True
+                there = await asyncio.to_thread(digest_of_file, read_chunks(self.path(*segments)))
+            except FileNotFoundError as error:
+                # Its folder was scrubbed between two of these steps: what it belonged to is over.
+                raise OutOfOrder(f"{segments[-1]}: it was deleted while these bytes came") from error
             if there != expected:
                 raise Conflict(f"{segments[-1]}: other bytes came first under this name; they hold")
             return False

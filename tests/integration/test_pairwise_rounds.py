@@ -173,9 +173,10 @@ async def test_a_silo_that_crashes_after_its_update_is_whole_goes_on_with_the_sa
     async with world.running():
         silos = world.silos(silo_2={"crashes": (when, step)})
         view = await world.run_job(spec, silos)
-        # Once its last message is there, the round may end while it sends again: it is told so, in any step.
-        if (when, step) != ("after", "unmask"):
-            assert [str(fault) for fault in silos[1].faults] == []
+        # Once its last message is there, the round may be over, or end, while it sends again.
+        over = ("it is over", "it ended", "it was deleted") if (when, step) == ("after", "unmask") else ()
+        faults = [str(fault) for fault in silos[1].faults]
+        assert [fault for fault in faults if not any(words in fault for words in over)] == []
         assert view["history"][0]["survivors"] == [silo.name for silo in silos]
         assert await world.model(view["model"]) == oracle_model(spec, silos)
         for sent in silos[1].sent.values():
