@@ -29,4 +29,6 @@ def fedavg(
     return stepped.astype(np.float32)
 
 
-STEPS: Final[Mapping[str, ServerStep]] = MappingProxyType({"fedavg": fedavg})
+STEPS: Final[Mapping[str, ServerStep]] = MappingProxyType(
+    {"fedavg": fedavg, "dp_fedavg": fedavg, "dp_fedsgd": fedavg}
+)

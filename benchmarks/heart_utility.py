@@ -23,8 +23,9 @@ from sealsum.demo.options import DEFAULT_EPSILON, DEFAULT_ROUNDS
 from sealsum.demo.patients import HOSPITALS, patients_of
 from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
 from sealsum.demo.split import split_patients
+from silo_agent.algorithms.dp_fedavg import dp_fedavg
+from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
-from silo_agent.dpsgd import train_privately
 from silo_agent.models.adapters import ADAPTERS
 
 CLAIMED_GAP = 0.03
@@ -60,7 +61,9 @@ def federate(
     vector, adapter = start, ADAPTERS[terms.model.adapter]
     for _ in range(terms.rounds):
         updates = [
-            train_privately(adapter, terms.model, vector, records, terms.training, terms.dp)
+            dp_fedavg(
+                Task(terms.model, terms.training, terms.dp, terms.vector, vector, adapter, records)
+            ).values
             for records in training.values()
         ]
         vector = vector + np.mean(updates, axis=0, dtype=np.float64).astype(np.float32)

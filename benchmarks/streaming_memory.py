@@ -60,7 +60,7 @@ PURPOSE = "Measure the memory of a round"
 READY_S = 180.0
 TOKEN_LIFE = timedelta(hours=1)
 
-TRAINING = TrainingTerms(local_steps=1, learning_rate=1.0, server_learning_rate=1.0)
+TRAINING = TrainingTerms(algorithm="dp_fedavg", local_steps=1, learning_rate=1.0, server_learning_rate=1.0)
 DP = DpTerms(unit="patient", sample_rate=0.1, noise_multiplier=2.0, clip_l2=0.5, normaliser=6.0, delta=1e-5)
 SCHEMA = DataSchema(
     features=tuple(NumericFeature(column=column, low=-1, high=1, impute=0) for column in ("x0", "x1")),

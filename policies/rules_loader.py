@@ -121,7 +121,7 @@ def algorithms_need_only_the_sum(model: ThreatModel) -> Iterator[Finding]:
                 "algorithm_needs_plaintext",
                 f"{_NEEDS_PLAINTEXT[name]} compares single updates, which secure aggregation hides from the "
                 "server",
-                "algorithms that need only the sum: fedavg",
+                f"algorithms that need only the sum: {', '.join(_ALGORITHMS)}",
                 name,
                 f"remove {name} from allow.algorithms; updates are clipped at the silo, per record",
             )

@@ -7,6 +7,7 @@ or mask fits any more.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
@@ -24,6 +25,8 @@ Fraction = Annotated[Real, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 SchemeName = Literal["additive", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks"]
 """How updates are added up unseen; ``privacy.secagg.catalogue`` says what each withstands."""
+AlgorithmName = Literal["fedavg", "dp_fedavg", "dp_fedsgd"]
+"""What silos compute: local steps without DP; local DP-SGD; one private step whose noise may be shared."""
 THRESHOLD_SCHEMES: tuple[SchemeName, ...] = ("pairwise",)
 """Schemes in which so many silos together open what fewer cannot. Under a joint key all must, by name."""
 HE_SCHEMES: tuple[SchemeName, ...] = ("bfv", "ckks", "threshold_bfv", "threshold_ckks")
@@ -66,14 +69,20 @@ class ModelTerms(Frozen):
 
 
 class DpTerms(Frozen):
-    """Local DP-SGD at each silo (Abadi et al. 2016). All of it is public and the same for every silo.
+    """DP-SGD at each silo (Abadi et al. 2016). All of it is public and the same for every silo.
 
     A step draws each record with probability ``sample_rate`` (Poisson), clips each record's gradient
-    to ``clip_l2``, adds N(0, (noise_multiplier · clip_l2)²) to the sum and divides by ``normaliser``,
-    a public constant: dividing by the silo's own record count would reveal it.
+    to ``clip_l2``, adds noise to the sum and divides by ``normaliser``, a public constant: dividing by the
+    silo's own record count would reveal it.
     """
 
-    model: Literal["local"] = "local"
+    model: Literal["local", "distributed"] = "local"
+    """Whose noise: with ``local`` each silo adds N(0, (noise_multiplier · clip_l2)²) by itself, and the claim
+    holds even if the secure sum fails; with ``distributed`` it adds 1/noise_shares of that variance, and the
+    claim is about the sum."""
+    noise_shares: Count | None = None
+    """With ``distributed``: how many honest silos' noise is in every sum that may be opened, which is at most
+    the least number of survivors minus the colluding ones (K − d − t)."""
     unit: Literal["patient", "record"]
     adjacency: Literal["add_remove"] = "add_remove"
     sampling: Literal["poisson"] = "poisson"
@@ -83,11 +92,22 @@ class DpTerms(Frozen):
     normaliser: PositiveReal
     delta: Annotated[Real, Field(gt=0, lt=1)]
 
+    @model_validator(mode="after")
+    def _shares_are_of_distributed_noise(self) -> Self:
+        if (self.model == "distributed") != (self.noise_shares is not None):
+            raise ValueError("noise_shares: expected it with model distributed, and only there")
+        return self
+
+    @property
+    def own_noise_multiplier(self) -> float:
+        """σ of the noise that one silo adds, relative to ``clip_l2``."""
+        return self.noise_multiplier / math.sqrt(self.noise_shares or 1)
+
 
 class TrainingTerms(Frozen):
     """What a silo does in a round and what the server does with the mean."""
 
-    algorithm: Literal["fedavg"] = "fedavg"
+    algorithm: AlgorithmName
     local_steps: Count
     learning_rate: StepSize
     server_learning_rate: StepSize
@@ -145,6 +165,18 @@ class JobSpec(Frozen):
     def digest(self) -> Digest:
         """What each plan of the job is bound to."""
         return digest_of("sealsum/job/v1", self)
+
+    @model_validator(mode="after")
+    def _the_algorithm_has_the_terms_it_needs(self) -> Self:
+        algorithm = self.training.algorithm
+        if (algorithm == "fedavg") != (self.dp is None):
+            raise ValueError(f"dp: expected none with fedavg, and terms with dp_*, got {algorithm}")
+        if algorithm == "dp_fedsgd" and (self.training.local_steps, self.training.weights) != (1, "uniform"):
+            raise ValueError("training: expected local_steps 1 and uniform weights with dp_fedsgd")
+        if self.dp is not None and self.dp.model == "distributed" and algorithm != "dp_fedsgd":
+            # After its first step a silo's own noise moves its later gradients: shares do not add up.
+            raise ValueError(f"dp.model: expected local with {algorithm}; noise is shared in dp_fedsgd only")
+        return self
 
     @model_validator(mode="after")
     def _model_reads_what_the_schema_gives(self) -> Self:

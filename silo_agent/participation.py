@@ -30,13 +30,15 @@ from privacy.roster import Charter
 from privacy.update import model_digest, model_vector
 from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.messages import MAX_BYTES, RoundOffer
+from silo_agent.algorithms.catalogue import ALGORITHMS
+from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
-from silo_agent.dpsgd import train_plainly, train_privately
 from silo_agent.ledger.books import ledger_unit
 from silo_agent.ledger.ledger import Reserved
 from silo_agent.ledger.spending import Reserve
 from silo_agent.models.adapters import ModelAdapter
 from silo_agent.settings import DatasetSettings
+from silo_agent.update import Update
 
 
 @dataclass(frozen=True)
@@ -240,18 +242,28 @@ def train_update(
     records: Records,
     reserved: Reserved | None,
     stopping: threading.Event | None = None,
-) -> NDArray[np.float32]:
-    """The silo's update, float32[d]: under DP only against evidence that this very round is paid for.
+) -> Update:
+    """The silo's update of d coordinates: under DP only against evidence that this very round is paid for.
 
     Raises:
         SealsumError: the reservation is missing or for another round: a bug, not a peer's doing.
     """
-    plan, terms = invitation.plan, invitation.job.model
-    if plan.dp is None:
-        return train_plainly(adapter, terms, model.vector, records, plan.training, stopping)
-    if reserved is None or reserved.context != plan.context or reserved.steps != plan.training.local_steps:
+    plan = invitation.plan
+    if plan.dp is not None and (
+        reserved is None or reserved.context != plan.context or reserved.steps != plan.training.local_steps
+    ):
         raise SealsumError("training: expected a reservation for this round")
-    return train_privately(adapter, terms, model.vector, records, plan.training, plan.dp, stopping)
+    task = Task(
+        model=invitation.job.model,
+        training=plan.training,
+        dp=plan.dp,
+        vector=plan.vector,
+        start=model.vector,
+        adapter=adapter,
+        records=records,
+        stopping=stopping,
+    )
+    return ALGORITHMS[plan.training.algorithm](task)
 
 
 def weight_of(invitation: Invitation, records: Records) -> float:

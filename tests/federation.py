@@ -183,7 +183,9 @@ class Federation:
             ),
             "model": model,
             "initial_model": model_digest(model, [self.initial_model(parameters)]),
-            "training": TrainingTerms(local_steps=2, learning_rate=0.5, server_learning_rate=1.0),
+            "training": TrainingTerms(
+                algorithm="dp_fedavg", local_steps=2, learning_rate=0.5, server_learning_rate=1.0
+            ),
             "dp": DpTerms(
                 unit="patient",
                 sample_rate=0.1,

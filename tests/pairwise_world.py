@@ -491,7 +491,7 @@ def oracle_model(
     opened = decode(total, spec.vector)
     zero = np.zeros(spec.model.parameters, dtype="<f4")
     model = zero if before is None else np.frombuffer(before, dtype="<f4")
-    return model_bytes(SERVER_STEPS["fedavg"](model, opened[:-1] / opened[-1], spec.training))
+    return model_bytes(SERVER_STEPS["dp_fedavg"](model, opened[:-1] / opened[-1], spec.training))
 
 
 def files_under(directory: Path) -> Iterator[Path]:

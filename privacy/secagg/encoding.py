@@ -90,6 +90,22 @@ def _encode(
     return encoded
 
 
+def encode_steps(steps: NDArray[np.float64], terms: VectorTerms) -> NDArray[np.uint32]:
+    """Encode what is on the grid already: float64[m] of integers, as they are, uint32[m].
+
+    Raises:
+        UpdateOutOfRange: one is NaN, or beyond the coordinate bound.
+    """
+    most = terms.coordinate_bound * 2.0**terms.scale_bits
+    # Written so that NaN fails.
+    if not np.all(np.abs(steps) <= most):
+        raise UpdateOutOfRange(
+            f"update: a coordinate is not finite or beyond coordinate_bound {terms.coordinate_bound:g}; "
+            "lower the learning rate or raise the job's bound"
+        )
+    return steps.astype(np.int64).astype(np.uint32)
+
+
 def encode_weight(weight: float, terms: VectorTerms) -> NDArray[np.uint32]:
     """Encode the last coordinate, ŵ itself, rounded to nearest (it is exact for ŵ = 1): uint32[1]."""
     if not 0.0 < weight <= 1.0:

@@ -18,8 +18,9 @@ from privacy.plan import ModelTerms
 from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
 from sealsum.demo.job import first_model
 from sealsum.demo.scoring import auc_of, joined, read_tables
+from silo_agent.algorithms.dp_fedavg import dp_fedavg
+from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
-from silo_agent.dpsgd import train_privately
 from silo_agent.models.adapters import ADAPTERS, build_model, export_vector
 
 POOLED_STEPS = 300
@@ -33,8 +34,16 @@ def train_alone(request: BaselineRequest, records: Records) -> NDArray[np.float3
     vector = first_model(request.model, request.seed)
     adapter = ADAPTERS[request.model.adapter]
     for _ in range(request.rounds):
-        update = train_privately(adapter, request.model, vector, records, request.training, request.dp)
-        vector = vector + np.float32(request.training.server_learning_rate) * update
+        task = Task(
+            model=request.model,
+            training=request.training,
+            dp=request.dp,
+            vector=request.vector,
+            start=vector,
+            adapter=adapter,
+            records=records,
+        )
+        vector = vector + np.float32(request.training.server_learning_rate) * dp_fedavg(task).values
     return vector
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privacy.canonical import Frozen
-from privacy.plan import DpTerms, ModelTerms, TrainingTerms
+from privacy.plan import DpTerms, ModelTerms, TrainingTerms, VectorTerms
 from privacy.schema import DataSchema
 from sealsum.demo.scoring import HospitalFiles
 
@@ -15,6 +15,7 @@ class BaselineRequest(Frozen):
     model: ModelTerms
     training: TrainingTerms
     dp: DpTerms
+    vector: VectorTerms
     rounds: int
     seed: int
     hospitals: dict[str, HospitalFiles]

@@ -163,7 +163,10 @@ def demo_terms(
     schema = heart_schema()
     model = model_terms("mlp", schema.width, HIDDEN)
     training = TrainingTerms(
-        local_steps=LOCAL_STEPS, learning_rate=learning_rate(cost, steps), server_learning_rate=1.0
+        algorithm="dp_fedavg",
+        local_steps=LOCAL_STEPS,
+        learning_rate=learning_rate(cost, steps),
+        server_learning_rate=1.0,
     )
     dp = DpTerms(
         unit="patient",

@@ -163,6 +163,7 @@ def _start_baselines(
         model=terms.model,
         training=terms.training,
         dp=terms.dp,
+        vector=terms.vector,
         rounds=terms.rounds,
         seed=seed,
         hospitals=dict(files),

@@ -39,6 +39,7 @@ from silo_agent.encoded import EncodedUpdate
 from silo_agent.participation import open_offer
 from silo_agent.schemes.half import Seat, Signed
 from silo_agent.schemes.validity import ValidityHalf
+from silo_agent.update import FloatUpdate
 from tests.aggregator_world import World, content_digest, on_loop
 from tests.federation import AGGREGATOR, SESSION
 
@@ -70,7 +71,7 @@ class Proving:
                 directory=Path("none"),
             )
         )
-        update = EncodedUpdate(table.plan, np.full(SIZE, 0.1, dtype=np.float32), 1.0)
+        update = EncodedUpdate(table.plan, FloatUpdate(np.full(SIZE, 0.1, dtype=np.float32)), 1.0)
         self.parts = list(self.half.seal(update, table.plan.model))
         self.signed: Signed = self.half.manifest(EMPTY)
 

@@ -122,7 +122,7 @@ def test_a_second_spelling_of_the_same_value_is_refused(field: str, spelling: ob
 
 def test_a_field_left_to_its_default_is_refused() -> None:
     """A body without it has another digest for whoever reads it as it stands."""
-    terms = {"local_steps": 1, "learning_rate": "0.5", "server_learning_rate": "1.0"}
+    terms = {"algorithm": "fedavg", "local_steps": 1, "learning_rate": "0.5", "server_learning_rate": "1.0"}
     with pytest.raises(MalformedMessage, match="one spelling"):
         open_envelope(
             _sign_raw(terms),

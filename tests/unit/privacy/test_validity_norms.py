@@ -29,7 +29,9 @@ def dp(noise: float, normaliser: float, clip: float = 1.0) -> DpTerms:
 
 
 def training(steps: int, rate: float = 0.5) -> TrainingTerms:
-    return TrainingTerms(local_steps=steps, learning_rate=rate, server_learning_rate=1.0)
+    return TrainingTerms(
+        algorithm="dp_fedavg", local_steps=steps, learning_rate=rate, server_learning_rate=1.0
+    )
 
 
 @pytest.mark.parametrize(("noise", "steps", "parameters"), [(4.0, 2, 3), (1.0, 20, 1000), (0.5, 5, 20_000)])

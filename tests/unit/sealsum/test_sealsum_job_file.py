@@ -24,7 +24,7 @@ data:
   label: {column: num, threshold: 0}
   patient_id: patient
 model: {adapter: mlp, hidden: [4], seed: 1}
-training: {local_steps: 5, learning_rate: 0.5, server_learning_rate: 1.0}
+training: {algorithm: dp_fedavg, local_steps: 5, learning_rate: 0.5, server_learning_rate: 1.0}
 dp: {unit: patient, sample_rate: 0.2, noise_multiplier: 2.0, clip_l2: 1.0, normaliser: 40, delta: 1e-5}
 rounds: 20
 min_silos: 3

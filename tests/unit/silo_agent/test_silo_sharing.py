@@ -36,6 +36,7 @@ from silo_agent.models.layouts import initial_vector, model_terms
 from silo_agent.outbox import Contribution, Outbox, encode_seed
 from silo_agent.schemes.additive import AdditiveHalf
 from silo_agent.schemes.half import Seat
+from silo_agent.update import FloatUpdate, GridUpdate
 from tests.federation import AGGREGATOR, Federation
 
 SILO = SiloId(PartyId("silo-1"))
@@ -69,7 +70,7 @@ def _half(plan: RoundPlan) -> AdditiveHalf:
 def _sealed(
     half: AdditiveHalf, plan: RoundPlan, update: NDArray[np.float32], weight: float = 1.0
 ) -> list[bytes]:
-    return list(half.seal(EncodedUpdate(plan, update, weight), plan.model))
+    return list(half.seal(EncodedUpdate(plan, FloatUpdate(update), weight), plan.model))
 
 
 # --- models ---
@@ -161,7 +162,7 @@ def test_an_update_out_of_range_is_refused_never_clipped(poison: float) -> None:
 
 def test_an_element_is_encoded_once_and_in_order() -> None:
     plan = _plan(3)
-    update = EncodedUpdate(plan, np.zeros(3, dtype=np.float32), 1.0)
+    update = EncodedUpdate(plan, FloatUpdate(np.zeros(3, dtype=np.float32)), 1.0)
     with pytest.raises(SealsumError, match="expected elements from 0"):
         update.elements(1, 2)
     update.elements(0, 4)
@@ -181,8 +182,27 @@ def test_a_manifest_before_or_after_other_than_one_drawing_is_a_bug() -> None:
 
 
 def test_an_update_of_another_length_is_a_bug() -> None:
-    with pytest.raises(SealsumError, match="expected an update of shape"):
-        EncodedUpdate(_plan(3), np.zeros(4, dtype=np.float32), 1.0)
+    with pytest.raises(SealsumError, match="expected an update of 3 coordinates"):
+        EncodedUpdate(_plan(3), FloatUpdate(np.zeros(4, dtype=np.float32)), 1.0)
+
+
+def test_what_is_on_the_grid_is_encoded_as_it_is() -> None:
+    plan = _plan(3)
+    steps = np.array([0.0, 4.0 * 2**20, -5.0])
+    encoded = EncodedUpdate(plan, GridUpdate(steps), 1.0).elements(0, 4)
+    assert encoded.view(np.int32).tolist() == [0, 4 << 20, -5, 1 << 20]
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 4.0 * 2**20 + 1, -1e30])
+def test_a_step_beyond_the_bound_is_refused_never_wrapped(poison: float) -> None:
+    update = EncodedUpdate(_plan(3), GridUpdate(np.array([0.0, poison, 0.0])), 1.0)
+    with pytest.raises(UpdateOutOfRange):
+        update.elements(0, 4)
+
+
+def test_what_is_on_the_grid_takes_no_weight() -> None:
+    with pytest.raises(SealsumError, match="expected weight 1"):
+        EncodedUpdate(_plan(3), GridUpdate(np.zeros(3)), 0.5)
 
 
 # --- outbox ---

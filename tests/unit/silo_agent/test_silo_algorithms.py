@@ -13,11 +13,15 @@ from scipy import stats
 from torch import nn
 
 from privacy.errors import ConfigurationError
-from privacy.plan import DpTerms, ModelTerms, TensorSpec, TrainingTerms
-from silo_agent import dpsgd, randomness
+from privacy.plan import DpTerms, ModelTerms, TensorSpec, TrainingTerms, VectorTerms
+from silo_agent import randomness
+from silo_agent.algorithms import dp_fedavg as algorithm
+from silo_agent.algorithms.dp_fedavg import dp_fedavg
+from silo_agent.algorithms.fedavg import fedavg
+from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
-from silo_agent.dpsgd import train_plainly, train_privately
-from silo_agent.models.adapters import ADAPTERS
+from silo_agent.engines import opacus_hooks
+from silo_agent.models.adapters import ADAPTERS, ModelAdapter, build_model
 from silo_agent.models.layouts import initial_vector, model_terms
 from silo_agent.problems import Stopped
 from silo_agent.randomness import gaussian, poisson_sample, uniforms
@@ -25,7 +29,7 @@ from silo_agent.randomness import gaussian, poisson_sample, uniforms
 WIDTH = 5
 LOGISTIC = model_terms("logistic", WIDTH)
 MLP = model_terms("mlp", WIDTH, [7, 3])
-ONE_STEP = TrainingTerms(local_steps=1, learning_rate=1.0, server_learning_rate=1.0)
+ONE_STEP = TrainingTerms(algorithm="dp_fedavg", local_steps=1, learning_rate=1.0, server_learning_rate=1.0)
 
 
 def _dp(**changes: float) -> DpTerms:
@@ -39,9 +43,22 @@ def _records(count: int, seed: int = 1, scale: float = 1.0) -> Records:
     return Records(features, (random.random(count) > 0.5).astype(np.float32))
 
 
+def _task(
+    adapter: ModelAdapter,
+    terms: ModelTerms,
+    start: NDArray[np.float32],
+    records: Records,
+    dp: DpTerms | None,
+    training: TrainingTerms = ONE_STEP,
+    stopping: threading.Event | None = None,
+) -> Task:
+    vector = VectorTerms(coordinate_bound=4.0, scale_bits=20)
+    return Task(terms, training, dp, vector, start, adapter, records, stopping)
+
+
 def _update(terms: ModelTerms, records: Records, dp: DpTerms) -> NDArray[np.float64]:
     start = initial_vector(terms, 3)
-    return train_privately(ADAPTERS[terms.adapter], terms, start, records, ONE_STEP, dp).astype(np.float64)
+    return dp_fedavg(_task(ADAPTERS[terms.adapter], terms, start, records, dp)).values.astype(np.float64)
 
 
 @pytest.mark.parametrize("terms", [LOGISTIC, MLP], ids=["logistic", "mlp"])
@@ -62,14 +79,14 @@ def test_a_record_of_a_large_model_is_clipped_to_c_too(width: int) -> None:
     one = Records(np.full((1, width), 0.6, dtype=np.float32), np.ones(1, dtype=np.float32))
     start = np.zeros(terms.parameters, dtype=np.float32)
     dp = _dp(noise_multiplier=1e-12)
-    moved = train_privately(ADAPTERS["logistic"], terms, start, one, ONE_STEP, dp)
+    moved = dp_fedavg(_task(ADAPTERS["logistic"], terms, start, one, dp)).values
     assert np.linalg.norm(moved.astype(np.float64)) <= 1.0 + 1e-6
 
 
 @pytest.mark.parametrize("terms", [LOGISTIC, MLP], ids=["logistic", "mlp"])
 def test_the_step_is_the_clipped_sum_that_plain_autograd_gives(terms: ModelTerms) -> None:
     records = _records(12, scale=3.0)
-    module = dpsgd.build_model(ADAPTERS[terms.adapter], terms, initial_vector(terms, 3)).double()
+    module = build_model(ADAPTERS[terms.adapter], terms, initial_vector(terms, 3)).double()
     total = np.zeros(terms.parameters)
     for row in range(12):
         module.zero_grad()
@@ -85,7 +102,7 @@ def test_the_step_is_the_clipped_sum_that_plain_autograd_gives(terms: ModelTerms
 def test_a_sample_clipped_in_several_goes_gives_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     records = _records(11, scale=3.0)
     whole = _update(MLP, records, _dp())
-    monkeypatch.setattr(dpsgd, "_GRADIENTS_IN_MEMORY", 2 * MLP.parameters)
+    monkeypatch.setattr(opacus_hooks, "_GRADIENTS_IN_MEMORY", 2 * MLP.parameters)
     np.testing.assert_allclose(_update(MLP, records, _dp()), whole, atol=1e-5)
 
 
@@ -104,7 +121,7 @@ def test_an_empty_sample_still_adds_noise_and_takes_the_step() -> None:
 
 
 def test_the_divisor_is_public_and_the_same_for_one_more_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dpsgd, "gaussian", lambda count, deviation: np.full(count, deviation))
+    monkeypatch.setattr(algorithm, "gaussian", lambda count, deviation: np.full(count, deviation))
     empty = {"sample_rate": 1e-12, "noise_multiplier": 3.0, "normaliser": 50.0}
     for count in (256, 257):
         update = _update(LOGISTIC, _records(count), _dp(**empty))
@@ -175,7 +192,7 @@ def test_a_model_with_batch_statistics_is_refused() -> None:
     terms = ModelTerms(adapter="normalised", inputs=WIDTH, layout=layout)
     start = np.zeros(terms.parameters, dtype=np.float32)
     with pytest.raises(ConfigurationError, match="cannot be trained privately"):
-        train_privately(_Normalised(), terms, start, _records(8), ONE_STEP, _dp())
+        dp_fedavg(_task(_Normalised(), terms, start, _records(8), _dp()))
 
 
 def test_training_stops_between_two_steps_when_told() -> None:
@@ -183,15 +200,16 @@ def test_training_stops_between_two_steps_when_told() -> None:
     stopping.set()
     start = initial_vector(LOGISTIC, 0)
     with pytest.raises(Stopped):
-        train_privately(ADAPTERS["logistic"], LOGISTIC, start, _records(8), ONE_STEP, _dp(), stopping)
+        dp_fedavg(_task(ADAPTERS["logistic"], LOGISTIC, start, _records(8), _dp(), stopping=stopping))
 
 
 def test_training_without_dp_lowers_the_loss() -> None:
     random = np.random.default_rng(0)
     features = random.normal(size=(200, WIDTH)).astype(np.float32)
     labels = (features[:, 0] > 0).astype(np.float32)
-    terms = TrainingTerms(local_steps=200, learning_rate=1.0, server_learning_rate=1.0)
+    terms = TrainingTerms(algorithm="fedavg", local_steps=200, learning_rate=1.0, server_learning_rate=1.0)
     start = initial_vector(LOGISTIC, 0)
-    update = train_plainly(ADAPTERS["logistic"], LOGISTIC, start, Records(features, labels), terms)
+    records = Records(features, labels)
+    update = fedavg(_task(ADAPTERS["logistic"], LOGISTIC, start, records, None, terms)).values
     scores = features @ update[:WIDTH] + update[WIDTH]
     assert np.mean((scores > 0) == (labels > 0)) > 0.97

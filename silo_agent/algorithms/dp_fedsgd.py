@@ -1,0 +1,32 @@
+"""``dp_fedsgd``: one private step of all silos together; each adds its share of the noise, or all of it.
+
+The opened sum is what central DP-SGD over all silos' records would show, whatever the split. Signal and noise
+are rounded apart, onto the plan's grid: the guarantee is one of integers (``privacy.dp.integer_noise``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from privacy.dp.integer_noise import integer_mechanism
+from silo_agent.algorithms.task import Task
+from silo_agent.engines.choice import engine_for
+from silo_agent.randomness import gaussian, poisson_sample
+from silo_agent.update import GridUpdate
+
+
+def dp_fedsgd(task: Task) -> GridUpdate:
+    """round(−s·Σ clip(g)) + round(s·N(0, σ_k²C²)): float64[d] of integers.
+
+    Raises:
+        ConfigurationError: the model cannot be trained privately. Stopped: before the step.
+    """
+    torch.set_num_threads(1)
+    task.refuse_if_stopping()
+    mechanism = integer_mechanism(task.privacy, task.training, task.vector, task.model.parameters)
+    sample = poisson_sample(len(task.records), task.privacy.sample_rate)
+    clipped = engine_for(task.module()).clipped_sum(task.records, sample, mechanism.clip)
+    signal = np.rint(-mechanism.steps_per_unit * clipped)
+    noise = np.rint(gaussian(task.model.parameters, mechanism.deviation))
+    return GridUpdate(signal + noise)

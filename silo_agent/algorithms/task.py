@@ -1,0 +1,54 @@
+"""What an algorithm is given: the round's terms, the model that came, and this silo's records."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from privacy.errors import SealsumError
+from privacy.plan import DpTerms, ModelTerms, TrainingTerms, VectorTerms
+from silo_agent.data.records import Records
+from silo_agent.models.adapters import ModelAdapter, build_model
+from silo_agent.problems import Stopped
+
+
+@dataclass(frozen=True)
+class Task:
+    """One silo's work in one round. Only ``participation`` makes one under DP, against a reservation."""
+
+    model: ModelTerms
+    training: TrainingTerms
+    dp: DpTerms | None
+    vector: VectorTerms
+    start: NDArray[np.float32] = field(repr=False)
+    """float32[d]: the checked model."""
+    adapter: ModelAdapter
+    records: Records = field(repr=False)
+    stopping: threading.Event | None = None
+
+    def module(self) -> nn.Module:
+        """The model of the round, in training mode."""
+        return build_model(self.adapter, self.model, self.start).train()
+
+    @property
+    def privacy(self) -> DpTerms:
+        """The terms of DP.
+
+        Raises:
+            SealsumError: the plan has none: a bug, not a peer's doing.
+        """
+        if self.dp is None:
+            raise SealsumError("training: expected a plan with dp")
+        return self.dp
+
+    def refuse_if_stopping(self) -> None:
+        """
+        Raises:
+            Stopped: the agent was told to end.
+        """
+        if self.stopping is not None and self.stopping.is_set():
+            raise Stopped("training: the agent was told to end; the round stays charged")

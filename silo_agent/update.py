@@ -1,0 +1,36 @@
+"""What an algorithm hands to a scheme: coordinates to be put on the plan's grid, or steps already on it.
+
+Local training ends in float32 coordinates, which are rounded stochastically while they are sealed. Where
+noise is part of a mechanism of integers (``privacy.dp.integer_noise``), another rounding would change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class FloatUpdate:
+    """float32[d], not on any grid yet."""
+
+    values: NDArray[np.float32] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class GridUpdate:
+    """float64[d] of integers: steps of 2^−scale_bits of the plan's vector, not yet known to be in range."""
+
+    steps: NDArray[np.float64] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+Update: TypeAlias = FloatUpdate | GridUpdate
