@@ -1,0 +1,85 @@
+"""The plan of a simulated round: real terms, and parties that exist in this process only.
+
+No charter and no threat model stands behind it: their digests say so. Nothing here admits or signs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from privacy.canonical import sha256_hex
+from privacy.ids import Digest, JobId, PartyId, ServerId, SiloId
+from privacy.plan import (
+    CohortMember,
+    DpTerms,
+    ModelTerms,
+    RoundPlan,
+    ServerSlot,
+    TrainingTerms,
+    VectorTerms,
+)
+
+NOBODY: Final = sha256_hex(b"sealsum/simulated/v1")
+"""In place of the digests of a charter, a threat model and a signed job."""
+
+
+@dataclass(frozen=True)
+class RoundTerms:
+    """What all rounds of a simulated job share."""
+
+    model: ModelTerms
+    training: TrainingTerms
+    dp: DpTerms | None
+    vector: VectorTerms
+
+
+def simulated_plan(
+    terms: RoundTerms,
+    silos: Collection[SiloId],
+    model: Digest,
+    number: int = 1,
+    rounds: int = 1,
+    share_servers: int = 2,
+) -> RoundPlan:
+    """A plan of the ``additive`` scheme for round ``number``, under a session of its own.
+
+    Args:
+        silos: who is invited; whoever of them sends nothing has dropped out.
+        model: digest of the model that the round starts from.
+
+    Raises:
+        ValidationError: no plan can have these terms, such as fewer than two silos or share servers.
+    """
+    return RoundPlan(
+        session=os.urandom(16).hex(),
+        federation="simulated",
+        charter=NOBODY,
+        roster_epoch=1,
+        policy=NOBODY,
+        job=JobId("simulated"),
+        job_digest=NOBODY,
+        round=number,
+        rounds=rounds,
+        scheme="additive",
+        architecture=terms.model.architecture,
+        model=model,
+        parameters=terms.model.parameters,
+        cohort=tuple(CohortMember(silo=silo, verify_key=_no_key(silo)) for silo in sorted(silos)),
+        servers=tuple(
+            ServerSlot(server=server, verify_key=_no_key(server))
+            for server in (ServerId(PartyId(f"share-server-{slot}")) for slot in range(share_servers))
+        ),
+        training=terms.training,
+        dp=terms.dp,
+        vector=terms.vector,
+        min_survivors=2,
+        deadline_s=120,
+    )
+
+
+def _no_key(party: PartyId) -> Digest:
+    # Nothing is signed in a simulation; a plan only asks that keys differ.
+    return sha256_hex(b"sealsum/simulated/v1/" + party.encode())
