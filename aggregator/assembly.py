@@ -21,6 +21,7 @@ from aggregator.schemes.flow import SchemeFlow
 from aggregator.schemes.he import HeFlow
 from aggregator.schemes.pairwise import PairwiseFlow
 from aggregator.schemes.threshold import ThresholdFlow
+from aggregator.server_memory import ServerMemory
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings
 from aggregator.share_server.service import ShareServer
 from aggregator.state import AggregatorState
@@ -85,6 +86,7 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
         models=Directory(settings.state_dir / "models"),
         parts=Directory(settings.state_dir / "parts"),
         sums=Directory(settings.state_dir / "sums"),
+        optimizers=ServerMemory(settings.state_dir / "optimizers"),
         bell=bell,
         presence=Presence(settings.presence_s, bell, time.monotonic),
     )

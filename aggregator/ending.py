@@ -47,7 +47,7 @@ def publish(
         change_job(transaction, plan.job, state=job_state, model=model_out, aborts=0, reason="")
         if job_state != "running":
             _end_job(transaction, plan.job, plan.job_digest, job_state, "")
-    state.bell.ring()
+    _after(state, plan.job_digest, job_state)
 
 
 def abort(
@@ -90,7 +90,7 @@ def abort(
         change_job(transaction, plan.job, state=job_state, aborts=aborts, reason=why)
         if job_state != "running":
             _end_job(transaction, plan.job, plan.job_digest, job_state, why)
-    state.bell.ring()
+    _after(state, plan.job_digest, job_state)
 
 
 def fail_job(state: AggregatorState, job: JobRow, reason: str) -> None:
@@ -99,13 +99,19 @@ def fail_job(state: AggregatorState, job: JobRow, reason: str) -> None:
     with state.store.write() as transaction:
         change_job(transaction, job.job, state="failed", reason=reason)
         _end_job(transaction, job.job, job.spec.digest, "failed", reason)
-    state.bell.ring()
+    _after(state, job.spec.digest, "failed")
 
 
 def _end_job(transaction: Writer, job: JobId, digest: Digest, job_state: JobEnd, reason: str) -> None:
     """The log says so, and what silos sealed to each other for this job goes."""
     transaction.record("job_ended", job=job, state=job_state, reason=reason)
     forget_keys(transaction, digest)
+
+
+def _after(state: AggregatorState, digest: Digest, job_state: JobEnd) -> None:
+    if job_state != "running":
+        state.optimizers.forget_job(digest)
+    state.bell.ring()
 
 
 def _one_line(reason: str) -> str:

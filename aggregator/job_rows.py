@@ -94,6 +94,12 @@ def next_open_job(view: Reader) -> JobRow | None:
     return None if row is None else _job(row)
 
 
+def open_job_digests(view: Reader) -> set[Digest]:
+    """Of the jobs that have not ended."""
+    query = select(jobs).where(jobs.c.state.in_(OPEN_STATES))
+    return {_job(row).spec.digest for row in view.connection.execute(query)}
+
+
 def change_job(transaction: Writer, job: JobId, **columns: Any) -> None:
     """Change a job and its version, which wakes whoever watches it."""
     changed = update(jobs).where(jobs.c.job == job).values(version=jobs.c.version + 1, **columns)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.schemes.flow import StretchOfSum
-from aggregator.server_step import STEPS
+from aggregator.server_memory import RoundMemory
+from aggregator.server_step import STEPS, Opened
 from policies.gates import ClearedCohort
 from privacy.errors import SealsumError
 from privacy.plan import RoundPlan
@@ -36,6 +38,7 @@ async def open_sum(
     total_of: StretchOfSum,
     model_in: Path,
     write: Callable[[bytes], object],
+    memory: RoundMemory,
 ) -> None:
     """Open the one sum of a round and write the model that follows from it.
 
@@ -46,6 +49,7 @@ async def open_sum(
     Args:
         model_in: raw float32[d] file of the plan's model.
         write: takes the raw bytes of the new model, part by part, in order.
+        memory: what the optimiser remembers; it is read and written in the same order.
 
     Raises:
         Unprocessable: (3) leaves float32; PeerFault: what ``total_of`` refuses. SumImplausible: (1), (2).
@@ -57,7 +61,8 @@ async def open_sum(
     weight = _weight(plan, last_total, survivors)  # (1)
     for piece in stretches(plan.vector_length):
         total = last_total if piece.index == last.index else await total_of(piece)
-        write(await asyncio.to_thread(_step, plan, piece, total, weight, survivors, model_in))
+        opened = _Weighed(plan, piece, total, weight, survivors)
+        write(await asyncio.to_thread(_step, opened, model_in, memory))
 
 
 def _weight(plan: RoundPlan, last_total: Ring, survivors: int) -> float:
@@ -76,23 +81,36 @@ def _weight(plan: RoundPlan, last_total: Ring, survivors: int) -> float:
     return weight
 
 
-def _step(
-    plan: RoundPlan, piece: Stretch, total: Ring, weight: float, survivors: int, model_in: Path
-) -> bytes:
+@dataclass(frozen=True)
+class _Weighed:
+    plan: RoundPlan
+    piece: Stretch
+    total: Ring
+    weight: float
+    survivors: int
+
+
+def _step(part: _Weighed, model_in: Path, memory: RoundMemory) -> bytes:
     """The new model's bytes of one stretch (the weight coordinate is not part of a model)."""
+    plan, piece, survivors = part.plan, part.piece, part.survivors
     length = min(piece.length, plan.parameters - piece.start)
     # (3) Stochastic rounding moves each addend by less than one step of the scale.
     reach = survivors * (plan.vector.coordinate_bound + 2.0**-plan.vector.scale_bits)
     stepped = bytearray()
     for start in range(0, length, _STEP_ELEMENTS):
-        opened = decode(total[start : min(start + _STEP_ELEMENTS, length)], plan.vector)
+        opened = decode(part.total[start : min(start + _STEP_ELEMENTS, length)], plan.vector)
         if np.any(np.abs(opened) > reach):
             raise SumImplausible(
                 "sum: a coordinate is beyond what the survivors' bounded updates can add up to"
             )
         # (3)
         model = _read_model(model_in, piece.start + start, len(opened))
-        stepped += model_bytes(STEPS[plan.training.algorithm](model, opened / weight, plan.training))
+        slots = memory.read(piece.start + start, model)
+        after = STEPS[plan.training.algorithm](
+            Opened(model, opened, part.weight), slots, plan.training, memory.moment
+        )
+        memory.write(after.slots)
+        stepped += model_bytes(after.model)
     return bytes(stepped)
 
 

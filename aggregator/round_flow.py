@@ -129,13 +129,19 @@ class RoundFlow:
             PeerFault, SumImplausible: see ``open_sum``.
         """
         plan = round_.plan
-        with self._state.models.draft() as draft:
-            await open_sum(opened.cleared, opened.total, self._state.models.path(plan.model), draft.write)
+        first = opened.cleared.admitted.job.initial_model
+        memories = self._state.optimizers
+        with self._state.models.draft() as draft, memories.of_round(plan, first) as memory:
+            model_in = self._state.models.path(plan.model)
+            await open_sum(opened.cleared, opened.total, model_in, draft.write, memory)
             model_out = await asyncio.to_thread(
                 draft.digest, lambda chunks: digest_under(plan.architecture, chunks)
             )
             await asyncio.to_thread(draft.commit, model_out)
+            await asyncio.to_thread(memory.keep, model_out)
         publish(self._state, round_, opened.cleared.survivors, model_out, _milliseconds(started))
+        if model_out != plan.model:
+            memories.forget(plan.job_digest, plan.model)
 
     async def resume(self, round_: Round, started: float) -> None:
         """Publish a round whose opening is on record and whose model is not.

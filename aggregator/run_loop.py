@@ -13,7 +13,7 @@ import time
 from sqlalchemy import select, update
 
 from aggregator.ending import abort, fail_job
-from aggregator.job_rows import JobRow, budget_refusers, job_row, next_open_job
+from aggregator.job_rows import JobRow, budget_refusers, job_row, next_open_job, open_job_digests
 from aggregator.planning import silos_needed
 from aggregator.round import Round
 from aggregator.round_flow import Faults, RoundFlow
@@ -71,7 +71,16 @@ class RunLoop:
                 await self._flow.resume(round_, time.monotonic())
             except Faults as fault:
                 abort(self._state, round_, f"{RESTARTED}; {fault}", aborts_max=self._aborts_max)
+        self._forget_ended_jobs()
         self._scrub_soon()
+
+    def _forget_ended_jobs(self) -> None:
+        """What a crash kept of jobs that are over."""
+        with self._state.store.read() as view:
+            going_on = open_job_digests(view)
+        for digest in self._state.optimizers.jobs():
+            if digest not in going_on:
+                self._state.optimizers.forget_job(digest)
 
     async def _next_job(self) -> JobRow | None:
         def waiting() -> JobRow | None:

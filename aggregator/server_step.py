@@ -1,8 +1,14 @@
-"""What the server does with the mean update: FedAvg with a server learning rate (McMahan et al. 2017)."""
+"""What the server does with an opened sum: FedAvg and its optimisers, all post-processing of that one sum.
+
+Whatever is computed here costs no privacy budget: its inputs are the opened sums and public constants
+(Dwork, Roth 2014, Proposition 2.1). Works on stretches of a vector, coordinate by coordinate; knows no file.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -10,25 +16,138 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import Unprocessable
-from privacy.plan import TrainingTerms
+from privacy.plan import AlgorithmName, ServerTerms, TrainingTerms
 
-ServerStep = Callable[[NDArray[np.float32], NDArray[np.float64], TrainingTerms], NDArray[np.float32]]
+Reals = NDArray[np.float64]
+MOMENTUM, SECOND, AVERAGE = "momentum", "second", "average"
+"""What an optimiser remembers between rounds, float64[d] each."""
 
 
-def fedavg(
-    model: NDArray[np.float32], mean: NDArray[np.float64], training: TrainingTerms
-) -> NDArray[np.float32]:
-    """model + server_learning_rate · mean, computed in float64: float32[m].
+@dataclass(frozen=True)
+class Opened:
+    """A stretch of an opened sum beside the model it applies to."""
+
+    model: NDArray[np.float32]
+    total: Reals
+    """Σŵ·Δ over the survivors."""
+    weight: float
+    """Σŵ, above 0."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where in a job a round stands."""
+
+    round: int
+    rounds: int
+    averaged: int
+    """Rounds that are in the average already."""
+
+    @property
+    def last(self) -> bool:
+        """Whether no round comes after it."""
+        return self.round == self.rounds
+
+    def in_tail(self, server: ServerTerms) -> bool:
+        """Whether the model after this round counts in a tail average."""
+        return self.round > self.rounds - server.tail_rounds
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """The next model of a stretch, float32[m], and what is remembered for the round after."""
+
+    model: NDArray[np.float32]
+    slots: dict[str, Reals]
+
+
+ServerStep = Callable[[Opened, Mapping[str, Reals], TrainingTerms, Moment], Stepped]
+
+
+def slots_of(server: ServerTerms) -> tuple[str, ...]:
+    """Names of the vectors that these terms need from round to round; none for plain FedAvg."""
+    names = []
+    if server.optimizer != "sgd" or server.momentum > 0:
+        names.append(MOMENTUM)
+    if server.optimizer != "sgd":
+        names.append(SECOND)
+    if server.tail_rounds > 0 or server.ema_decay > 0:
+        names.append(AVERAGE)
+    return tuple(names)
+
+
+def first_slots(model: NDArray[np.float32], server: ServerTerms) -> dict[str, Reals]:
+    """What is remembered before the first round: v₋₁ = τ² (Reddi et al. 2021), averages of their start."""
+    zero = np.zeros(len(model))
+    values = {
+        MOMENTUM: zero,
+        SECOND: zero + server.tau**2,
+        AVERAGE: model.astype(np.float64) if server.ema_decay > 0 else zero,
+    }
+    return {name: values[name] for name in slots_of(server)}
+
+
+def learning_rate(training: TrainingTerms, moment: Moment) -> float:
+    """η of this round: constant, or falling to 0 after the last round on a line or half a cosine."""
+    done = (moment.round - 1) / moment.rounds
+    share = {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2}
+    return training.server_learning_rate * share[training.server.schedule]
+
+
+def federated(opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, moment: Moment) -> Stepped:
+    """model + η · direction of the mean update, computed in float64.
+
+    ``sgd``: the mean, or with momentum m ← βm + Δ (FedAvgM: Hsu, Qi, Brown 2019, arXiv 1909.06335);
+    ``adam``, ``yogi``: Algorithm 2 of Reddi et al. 2021 (arXiv 2003.00295). After the last round the model is
+    the average of the tail, or the exponential moving average, where the terms ask for one; until then rounds
+    start from the iterate itself.
 
     Raises:
         Unprocessable: a parameter leaves float32's finite range.
     """
-    stepped = model.astype(np.float64) + training.server_learning_rate * mean
+    server = training.server
+    mean = opened.total / opened.weight
+    direction, after = _direction(mean, slots, server)
+    iterate = _finite(opened.model.astype(np.float64) + learning_rate(training, moment) * direction)
+    if AVERAGE not in slots:
+        return Stepped(iterate, after)
+    average = _average(iterate.astype(np.float64), slots[AVERAGE], server, moment)
+    after[AVERAGE] = average
+    return Stepped(_finite(average) if moment.last else iterate, after)
+
+
+def _direction(
+    mean: Reals, slots: Mapping[str, Reals], server: ServerTerms
+) -> tuple[Reals, dict[str, Reals]]:
+    if server.optimizer == "sgd":
+        if MOMENTUM not in slots:
+            return mean, {}
+        momentum = server.momentum * slots[MOMENTUM] + mean
+        return momentum, {MOMENTUM: momentum}
+    momentum = server.beta_1 * slots[MOMENTUM] + (1 - server.beta_1) * mean
+    square, before = np.square(mean), slots[SECOND]
+    if server.optimizer == "adam":
+        second = server.beta_2 * before + (1 - server.beta_2) * square
+    else:
+        second = before - (1 - server.beta_2) * square * np.sign(before - square)
+    return momentum / (np.sqrt(second) + server.tau), {MOMENTUM: momentum, SECOND: second}
+
+
+def _average(iterate: Reals, average: Reals, server: ServerTerms, moment: Moment) -> Reals:
+    if server.ema_decay > 0:
+        return server.ema_decay * average + (1 - server.ema_decay) * iterate
+    if not moment.in_tail(server):
+        return average
+    return average + (iterate - average) / (moment.averaged + 1)
+
+
+def _finite(stepped: Reals) -> NDArray[np.float32]:
     if not np.all(np.abs(stepped) <= np.finfo(np.float32).max):
         raise Unprocessable("model: a parameter left the finite range of float32; training diverged")
     return stepped.astype(np.float32)
 
 
-STEPS: Final[Mapping[str, ServerStep]] = MappingProxyType(
-    {"fedavg": fedavg, "dp_fedavg": fedavg, "dp_fedsgd": fedavg}
+STEPS: Final[Mapping[AlgorithmName, ServerStep]] = MappingProxyType(
+    {"fedavg": federated, "dp_fedavg": federated, "dp_fedsgd": federated}
 )
+"""What each algorithm's sum becomes."""

@@ -11,6 +11,7 @@ from aggregator.desk import Desk
 from aggregator.held_charter import HeldCharter
 from aggregator.presence import Bell, Presence
 from aggregator.round import Round
+from aggregator.server_memory import ServerMemory
 from aggregator.store import Store, Writer
 from policies.gates import AdmittedPlan
 from privacy.ids import Context, Digest, PartyId, SiloId
@@ -63,6 +64,8 @@ class AggregatorState:
     """What silos upload here, where the scheme has no share servers: <ctx>/<silo>/<part>."""
     sums: Directory
     """What comes of it, by scheme: <ctx>/<name>/<part>."""
+    optimizers: ServerMemory
+    """What server steps remember from round to round."""
     bell: Bell
     presence: Presence
     current: OpenRound | None = None

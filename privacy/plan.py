@@ -104,6 +104,31 @@ class DpTerms(Frozen):
         return self.noise_multiplier / math.sqrt(self.noise_shares or 1)
 
 
+class ServerTerms(Frozen):
+    """What the server makes of the mean update, beyond a learning rate: post-processing, free of charge."""
+
+    optimizer: Literal["sgd", "adam", "yogi"] = "sgd"
+    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.0
+    """β of FedAvgM, with ``sgd``; ``beta_1`` is that of the others."""
+    beta_1: Annotated[Real, Field(ge=0, lt=1)] = 0.9
+    beta_2: Annotated[Real, Field(ge=0, lt=1)] = 0.99
+    tau: PositiveReal = 1e-3
+    """Adaptivity of ``adam`` and ``yogi`` (Reddi et al. 2021)."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    tail_rounds: Annotated[int, Field(ge=0)] = 0
+    """The final model is the mean of those after the last so many rounds."""
+    ema_decay: Annotated[Real, Field(ge=0, lt=1)] = 0.0
+    """The final model is an exponential moving average with this decay."""
+
+    @model_validator(mode="after")
+    def _nothing_is_said_that_has_no_effect(self) -> Self:
+        if self.optimizer != "sgd" and self.momentum > 0:
+            raise ValueError(f"momentum: expected 0 with {self.optimizer}, whose momentum is beta_1")
+        if self.tail_rounds > 0 and self.ema_decay > 0:
+            raise ValueError("ema_decay: expected 0 with tail_rounds; the final model is one average")
+        return self
+
+
 class TrainingTerms(Frozen):
     """What a silo does in a round and what the server does with the mean."""
 
@@ -111,6 +136,7 @@ class TrainingTerms(Frozen):
     local_steps: Count
     learning_rate: StepSize
     server_learning_rate: StepSize
+    server: ServerTerms = ServerTerms()
     weights: Literal["uniform", "examples"] = "uniform"
     """``uniform`` reveals nothing; ``examples`` opens the total record count, so a DP job refuses it."""
     weight_cap: Count = 1
@@ -173,6 +199,8 @@ class JobSpec(Frozen):
             raise ValueError(f"dp: expected none with fedavg, and terms with dp_*, got {algorithm}")
         if algorithm == "dp_fedsgd" and (self.training.local_steps, self.training.weights) != (1, "uniform"):
             raise ValueError("training: expected local_steps 1 and uniform weights with dp_fedsgd")
+        if self.training.server.tail_rounds > self.rounds:
+            raise ValueError(f"training.server.tail_rounds: expected at most {self.rounds} (the rounds)")
         if self.dp is not None and self.dp.model == "distributed" and algorithm != "dp_fedsgd":
             # After its first step a silo's own noise moves its later gradients: shares do not add up.
             raise ValueError(f"dp.model: expected local with {algorithm}; noise is shared in dp_fedsgd only")

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from aggregator.assembly import Aggregator, assemble_aggregator
 from aggregator.server_step import STEPS as SERVER_STEPS
+from aggregator.server_step import Moment, Opened
 from aggregator.settings import AggregatorSettings
 from aggregator.state import AggregatorState, OpenRound
 from policies.loader import LoadedPolicy, load_threat_model
@@ -491,7 +492,8 @@ def oracle_model(
     opened = decode(total, spec.vector)
     zero = np.zeros(spec.model.parameters, dtype="<f4")
     model = zero if before is None else np.frombuffer(before, dtype="<f4")
-    return model_bytes(SERVER_STEPS["dp_fedavg"](model, opened[:-1] / opened[-1], spec.training))
+    one = Opened(model, opened[:-1], float(opened[-1]))
+    return model_bytes(SERVER_STEPS["dp_fedavg"](one, {}, spec.training, Moment(1, spec.rounds, 0)).model)
 
 
 def files_under(directory: Path) -> Iterator[Path]:

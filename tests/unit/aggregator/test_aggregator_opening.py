@@ -14,6 +14,7 @@ from aggregator import opening as opening_module
 from aggregator.opening import SumImplausible, open_sum
 from aggregator.received import open_of_servers, open_offer
 from aggregator.schemes.additive import Shares, check_shares
+from aggregator.server_memory import ServerMemory
 from policies.gates import ClearedCohort, admit_plan, clear_cohort
 from policies.loader import load_threat_model
 from privacy.canonical import sha256_hex
@@ -66,6 +67,7 @@ class Opening:
         self.model_in = root / "model"
         self.model_in.write_bytes(self.federation.initial_model(len(updates[0])))
         self.written: list[bytes] = []
+        self.memories = ServerMemory(root / "optimizers")
 
     def _survivors(self, server: ServerId, shared: list[Any]) -> Any:
         message = SurvivorSet(
@@ -90,14 +92,16 @@ class Opening:
         async def fetch(server: ServerId, index: int) -> bytes:
             return self.bytes[server][index]
 
-        asyncio.run(
-            open_sum(
-                self.cleared,
-                Shares(check_shares(self.cleared, shares or self.shares()), fetch).total,
-                self.model_in,
-                self.written.append,
+        with self.memories.of_round(self.plan, self.plan.model) as memory:
+            asyncio.run(
+                open_sum(
+                    self.cleared,
+                    Shares(check_shares(self.cleared, shares or self.shares()), fetch).total,
+                    self.model_in,
+                    self.written.append,
+                    memory,
+                )
             )
-        )
         return np.frombuffer(b"".join(self.written), dtype="<f4")
 
 
