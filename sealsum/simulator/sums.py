@@ -8,6 +8,7 @@ the same ring element by element, for sweeps of thousands of rounds. Knows no tr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ from privacy.secagg.additive import (
 )
 from privacy.secagg.encoding import assert_fits, decode
 from privacy.secagg.parts import stretches
-from privacy.secagg.vectors import MODEL, NamedVector, mean, total_weight
+from privacy.secagg.vectors import MODEL, NamedVector, total_weight
 from silo_agent.encoded import EncodedUpdate
 from silo_agent.update import Update
 
@@ -49,21 +50,27 @@ def secure_sum(
     return decode(secure_ring_sum(plan, updates, weights)[: plan.parameters], plan.vector)
 
 
-def secure_mean(
-    plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights = EVEN, add: RingSum | None = None
-) -> NDArray[np.float64]:
-    """Σ ŵ·Δ / Σ ŵ, float64[d]: the one value of a round that the server step goes on with.
+@dataclass(frozen=True)
+class Sum:
+    """The one value of a round that the server step goes on with."""
 
-    Args:
-        add: how the updates are added up; ``secure_ring_sum`` if left out.
+    total: NDArray[np.float64] = field(repr=False)
+    """Σ ŵ·Δ, float64[d]."""
+    weight: float
+    """Σ ŵ, as it was opened."""
+
+
+def open_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights, add: RingSum) -> Sum:
+    """Add up by ``add``, and check the opened weight before anything is divided by it.
 
     Raises:
         WeightImplausible: the opened weight is none that the survivors can have: masks did not cancel.
         Unprocessable, UpdateOutOfRange: as ``secure_ring_sum``.
     """
-    total = (add or secure_ring_sum)(plan, updates, weights)
+    total = add(plan, updates, weights)
     vector = NamedVector(name=MODEL, coordinates=plan.parameters, terms=plan.vector)
-    return mean(vector, total[: plan.parameters], total_weight(vector, total, len(updates)))
+    weight = total_weight(vector, total, len(updates))
+    return Sum(decode(total[: plan.parameters], plan.vector), weight.value)
 
 
 def secure_ring_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights = EVEN) -> Ring:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from privacy.errors import Unprocessable
 from privacy.ids import Digest, PartyId, SiloId
 from privacy.plan import RoundPlan, TrainingTerms, VectorTerms
+from privacy.secagg.additive import Ring
 from privacy.secagg.encoding import UpdateOutOfRange
+from privacy.secagg.vectors import WeightImplausible
 from sealsum.simulator.plan import RoundTerms, simulated_plan
-from sealsum.simulator.sums import plain_ring_sum, secure_mean, secure_ring_sum, secure_sum
+from sealsum.simulator.sums import open_sum, plain_ring_sum, secure_ring_sum, secure_sum
 from silo_agent.models.layouts import model_terms
 from silo_agent.update import FloatUpdate, GridUpdate, Update
 
@@ -55,7 +57,9 @@ def test_float_updates_differ_from_their_true_sum_by_less_than_a_step_a_silo() -
     weights = {SILOS[0]: 0.5, SILOS[1]: 0.25}
     expected = (0.5 * values[0] + 0.25 * values[1] + values[2]).astype(np.float64)
     assert np.all(np.abs(secure_sum(plan, updates, weights) - expected) < 3 * STEP)
-    assert np.allclose(secure_mean(plan, updates, weights), expected / 1.75, atol=3 * STEP)
+    opened = open_sum(plan, updates, weights, secure_ring_sum)
+    assert np.allclose(opened.total, expected, atol=3 * STEP)
+    assert opened.weight == 1.75
 
 
 def test_a_vector_of_several_parts_is_summed_whole() -> None:
@@ -65,6 +69,17 @@ def test_a_vector_of_several_parts_is_summed_whole() -> None:
         for number, silo in enumerate(SILOS, start=1)
     }
     assert np.array_equal(secure_sum(plan, updates), np.full(plan.parameters, 6 * STEP))
+
+
+def test_a_sum_whose_masks_did_not_cancel_is_not_opened() -> None:
+    plan = plan_of()
+    updates: dict[SiloId, Update] = {silo: grid(*range(7)) for silo in SILOS}
+
+    def unmasked(*terms: object) -> Ring:
+        return plain_ring_sum(plan, updates) + np.uint32(1 << 30)
+
+    with pytest.raises(WeightImplausible):
+        open_sum(plan, updates, {}, unmasked)
 
 
 @pytest.mark.parametrize("add", [secure_ring_sum, plain_ring_sum])
