@@ -1,0 +1,98 @@
+"""A federation in memory: silos train by the agent's own algorithms, the sum is opened, the server steps.
+
+What it leaves out is everything around the arithmetic: signatures, threat models, ledgers, the network. It
+charges nothing, so it is for data that are public or synthetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregator.server_step import STEPS, Moment, Opened, Reals, first_slots
+from privacy.ids import SiloId
+from privacy.update import model_bytes, model_digest
+from sealsum.simulator.plan import RoundTerms, simulated_plan
+from sealsum.simulator.sums import RingSum, open_sum, plain_ring_sum
+from silo_agent.algorithms.catalogue import ALGORITHMS
+from silo_agent.algorithms.task import Task
+from silo_agent.data.records import Records
+from silo_agent.models.adapters import ModelAdapter
+from silo_agent.update import Update
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a job stands between two rounds."""
+
+    model: NDArray[np.float32] = field(repr=False)
+    """float32[d]: what the next round starts from, or the result after the last."""
+    slots: Mapping[str, Reals] = field(repr=False)
+    """What the server's optimiser remembers."""
+    rounds_done: int = 0
+    averaged: int = 0
+    """Rounds that are in a tail average."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Silos with their records, and the terms of the job they take part in."""
+
+    terms: RoundTerms
+    adapter: ModelAdapter
+    silos: Mapping[SiloId, Records] = field(repr=False)
+    rounds: int = 1
+    add: RingSum = plain_ring_sum
+    """``secure_ring_sum`` for every step of the real scheme; the sum is the same."""
+
+    def train(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The model after all rounds, float32[d]. Raises as ``after_round``."""
+        standing = self.at(start)
+        while standing.rounds_done < self.rounds:
+            standing = self.after_round(standing)
+        return standing.model
+
+    def at(self, start: NDArray[np.float32]) -> Standing:
+        """Before the first round, which starts from ``start``, float32[d]."""
+        return Standing(start, first_slots(start, self.terms.training.server))
+
+    def after_round(self, standing: Standing, dropped: Collection[SiloId] = ()) -> Standing:
+        """One round: every silo but those that ``dropped`` out trains, the sum is opened, the server steps.
+
+        Raises:
+            Unprocessable: training diverged, or too few silos are left. UpdateOutOfRange: an update does not
+                fit the vector's terms.
+        """
+        training = self.terms.training
+        moment = Moment(standing.rounds_done + 1, self.rounds, standing.averaged)
+        digest = model_digest(self.terms.model, [model_bytes(standing.model)])
+        plan = simulated_plan(self.terms, self.silos.keys(), digest, moment.round, self.rounds)
+        updates = {silo: self.update_of(silo, standing.model) for silo in self.silos if silo not in dropped}
+        total = open_sum(plan, updates, {silo: self._weight(silo) for silo in updates}, self.add)
+        opened = Opened(standing.model, total.total, total.weight)
+        stepped = STEPS[training.algorithm](opened, standing.slots, training, moment)
+        averaged = standing.averaged + moment.in_tail(training.server)
+        return Standing(stepped.model, stepped.slots, moment.round, averaged)
+
+    def update_of(self, silo: SiloId, start: NDArray[np.float32]) -> Update:
+        """What one silo sends in a round that starts from ``start``, noise included."""
+        terms = self.terms
+        task = Task(
+            model=terms.model,
+            training=terms.training,
+            dp=terms.dp,
+            vector=terms.vector,
+            start=start,
+            adapter=self.adapter,
+            records=self.silos[silo],
+        )
+        return ALGORITHMS[terms.training.algorithm](task)
+
+    def _weight(self, silo: SiloId) -> float:
+        training = self.terms.training
+        if training.weights == "uniform":
+            return 1.0
+        return min(len(self.silos[silo]), training.weight_cap) / training.weight_cap
