@@ -78,6 +78,29 @@ class Label(Frozen):
     column: Column
     threshold: Real
 
+    @property
+    def classes(self) -> int:
+        """Below and above."""
+        return 2
+
+
+class ClassLabel(Frozen):
+    """One of a public list of classes, which a record's cell names; class k is the k-th of them, from 0."""
+
+    column: Column
+    categories: Annotated[tuple[Cell, ...], Field(min_length=2, max_length=1000)]
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return len(self.categories)
+
+    @model_validator(mode="after")
+    def _classes_are_distinct(self) -> Self:
+        if len(set(self.categories)) != len(self.categories):
+            raise ValueError(f"label {self.column}: expected distinct classes")
+        return self
+
 
 Feature = Annotated[NumericFeature | CategoricalFeature, Field(discriminator="kind")]
 
@@ -86,7 +109,7 @@ class DataSchema(Frozen):
     """Features in order, the label, and the column that names the patient."""
 
     features: Annotated[tuple[Feature, ...], Field(min_length=1, max_length=10_000)]
-    label: Label
+    label: Label | ClassLabel
     patient_id: Column
     record_norm: Annotated[Real, Field(gt=0)] | None = None
     """Each record's feature vector is scaled down to this L2 norm if longer (data-independent)."""

@@ -45,7 +45,7 @@ from privacy.schema import DataSchema
 from privacy.secagg.encoding import assert_fits
 from privacy.secagg.rows import row_for
 from privacy.update import model_bytes, model_digest
-from silo_agent.models.layouts import initial_vector, model_terms
+from silo_agent.models.layouts import initial_vector, model_terms, outputs_for
 
 COORDINATE_BOUND = 8.0
 FINEST_BITS = 20
@@ -93,7 +93,8 @@ class JobFile(Frozen):
             ConfigurationError: the sizes do not fit the adapter.
         """
         if not self.model.layout:
-            return model_terms(self.model.adapter, self.data.width, self.model.hidden)
+            outputs = outputs_for(self.data.label.classes)
+            return model_terms(self.model.adapter, self.data.width, self.model.hidden, outputs)
         try:
             return ModelTerms(
                 adapter=self.model.adapter,

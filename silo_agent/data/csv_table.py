@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
-from privacy.schema import CategoricalFeature, DataSchema, Feature, NumericFeature
+from privacy.schema import CategoricalFeature, ClassLabel, DataSchema, Feature, Label, NumericFeature
 from silo_agent.data.records import Records
 
 
@@ -64,11 +64,11 @@ def _read(
             )
         seen.add(patient)
         patients.append(patient)
-        label = _number(cells[column_of[schema.label.column]], f"{where}, column {schema.label.column}")
-        labels.append(float(label > schema.label.threshold))
+        cell = cells[column_of[schema.label.column]].strip()
+        labels.append(_label(schema.label, cell, f"{where}, column {schema.label.column}"))
         features.append(_vector(cells, column_of, schema, where))
     matrix = np.array(features, dtype=np.float32).reshape(len(features), schema.width)
-    return Records(matrix, np.array(labels, dtype=np.float32), tuple(patients))
+    return Records(matrix, np.array(labels, dtype=np.float32), tuple(patients), classes=schema.label.classes)
 
 
 def _columns(header: Sequence[str], path: Path, schema: DataSchema) -> dict[str, int]:
@@ -107,6 +107,15 @@ def _coordinates(feature: Feature, cell: str, where: str) -> list[float]:
         return [float(cell == category) for category in feature.categories] + indicator
     value = feature.impute if missing else _number(cell, where)
     return [_scaled(feature, value), *indicator]
+
+
+def _label(label: Label | ClassLabel, cell: str, where: str) -> float:
+    """The number of a record's class."""
+    if isinstance(label, Label):
+        return float(_number(cell, where) > label.threshold)
+    if cell not in label.categories:
+        raise ConfigurationError(f"{where}: its class is none of the job's: {', '.join(label.categories)}")
+    return float(label.categories.index(cell))
 
 
 def _scaled(feature: NumericFeature, value: float) -> float:

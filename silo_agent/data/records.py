@@ -17,11 +17,18 @@ class Records:
     features: NDArray[np.float32]
     """float32[n, width]; numbers in [−1, 1], one-hot categories and missing indicators in {0, 1}."""
     labels: NDArray[np.float32]
-    """float32[n], 0 or 1."""
+    """float32[n], the number of each record's class, from 0."""
     patients: tuple[str, ...] = field(default=())
+    classes: int = 2
+    """How many classes the job's schema has, whatever of them occurs here."""
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def logits(self) -> int:
+        """Outputs a record that a model needs: one tells two classes apart, K > 2 take one each."""
+        return 1 if self.classes == 2 else self.classes
 
 
 def assert_enough(records: Records, minimum: int) -> None:

@@ -1,4 +1,7 @@
-"""The one loss of a job, as a sum over records: a mean, or class weights, would couple them."""
+"""The one loss of a job, as a sum over records: a mean, or class weights, would couple them.
+
+Which of the two it is follows from what the labels are, and so from the job's public data schema.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
 
 
 def summed_loss(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> torch.Tensor:
-    """Σ over the chosen records of the binary cross-entropy with logits: a scalar with a graph."""
+    """Σ over the chosen records of the cross-entropy: a scalar with a graph.
+
+    Two classes take one logit, K > 2 classes K logits (softmax).
+
+    Raises:
+        ConfigurationError: the model has another number of outputs a record.
+    """
     # Opacus' hooks ask that some input has a gradient.
-    features = torch.from_numpy(records.features[chosen]).requires_grad_()
-    labels = torch.from_numpy(records.labels[chosen])
-    return binary_cross_entropy_with_logits(module(features).squeeze(-1), labels, reduction="sum")
+    dtype = next(module.parameters()).dtype
+    features = torch.from_numpy(records.features[chosen]).to(dtype).requires_grad_()
+    labels = torch.from_numpy(records.labels[chosen]).to(dtype)
+    logits = module(features)
+    if logits.shape != (len(chosen), records.logits):
+        raise ConfigurationError(
+            f"model: expected {records.logits} outputs a record for {records.classes} classes, got "
+            f"{list(logits.shape[1:])}; give the model as many outputs as the job's label asks for"
+        )
+    if records.classes == 2:
+        return binary_cross_entropy_with_logits(logits.squeeze(-1), labels, reduction="sum")
+    return cross_entropy(logits, labels.long(), reduction="sum")

@@ -29,7 +29,7 @@ class ModelAdapter(Protocol):
         ...
 
     def build(self, terms: ModelTerms) -> nn.Module:
-        """A module from float32[n, inputs] to one logit a record."""
+        """A module from float32[n, inputs] to one logit a record, or K logits of K > 2 classes."""
         ...
 
 
@@ -37,16 +37,21 @@ class FeedForward:
     """``logistic`` (no hidden layer) and ``mlp`` (tanh between layers)."""
 
     def layout(self, terms: ModelTerms) -> tuple[TensorSpec, ...]:
-        return model_terms(terms.adapter, terms.inputs, terms.hidden).layout
+        return model_terms(terms.adapter, terms.inputs, terms.hidden, _outputs(terms)).layout
 
     def build(self, terms: ModelTerms) -> nn.Module:
-        sizes = [terms.inputs, *terms.hidden, 1]
+        sizes = [terms.inputs, *terms.hidden, _outputs(terms)]
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         for number, (width_in, width_out) in enumerate(pairwise(sizes), start=1):
             if number > 1:
                 layers[f"tanh{number - 1}"] = nn.Tanh()
             layers[f"layer{number}"] = nn.Linear(width_in, width_out)
         return nn.Sequential(layers)
+
+
+def _outputs(terms: ModelTerms) -> int:
+    """The length of the last bias."""
+    return terms.layout[-1].size if terms.layout else 1
 
 
 ADAPTERS: dict[str, ModelAdapter] = {"logistic": FeedForward(), "mlp": FeedForward()}
@@ -143,7 +148,7 @@ def export_vector(terms: ModelTerms, module: nn.Module) -> NDArray[np.float32]:
 def predict_scores(
     adapter: ModelAdapter, terms: ModelTerms, vector: NDArray[np.float32], features: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Logits of a model on float32[n, inputs]: float32[n]."""
+    """Logits of a model on float32[n, inputs]: float32[n], or float32[n, K] of K > 2 classes."""
     module = build_model(adapter, terms, vector)
     with torch.no_grad():
         scores: NDArray[np.float32] = module(torch.from_numpy(features)).squeeze(-1).numpy()

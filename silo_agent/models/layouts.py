@@ -16,8 +16,16 @@ from privacy.plan import ModelTerms, TensorSpec
 from privacy.update import flatten
 
 
-def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = ()) -> ModelTerms:
+def outputs_for(classes: int) -> int:
+    """Logits a record: one tells two classes apart, and K > 2 classes take one each."""
+    return 1 if classes == 2 else classes
+
+
+def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: int = 1) -> ModelTerms:
     """The terms of a built-in model: ``logistic``, or ``mlp`` with tanh layers of the sizes ``hidden``.
+
+    Args:
+        outputs: logits a record, as ``outputs_for`` counts them. They show in the layout alone.
 
     Raises:
         ConfigurationError: another adapter, or sizes that do not fit it.
@@ -28,7 +36,7 @@ def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = ()) -> ModelT
         raise ConfigurationError(
             f"model.hidden: expected sizes for mlp and none for logistic, got {list(hidden)}"
         )
-    sizes = [inputs, *hidden, 1]
+    sizes = [inputs, *hidden, outputs]
     layout: list[TensorSpec] = []
     for number, (width_in, width_out) in enumerate(pairwise(sizes), start=1):
         layout.append(TensorSpec(name=f"layer{number}.weight", shape=(width_out, width_in)))
