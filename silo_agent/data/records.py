@@ -1,18 +1,25 @@
-"""What training takes: records as arrays. Their number is a secret, so nothing here prints."""
+"""What training takes: records as arrays, and whose they are. How many is a secret: nothing here prints."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policies.findings import Finding, PolicyRefusal
+from privacy.errors import ConfigurationError
 
 
 @dataclass(frozen=True, repr=False)
 class Records:
-    """One dataset under one schema: each row is one record, each record one privacy unit."""
+    """One dataset under one schema: each row is one record; a unit of privacy owns one or more of them.
+
+    Raises:
+        ConfigurationError: units are given that do not tell each record's owner.
+    """
 
     features: NDArray[np.float32]
     """float32[n, width]; numbers in [−1, 1], one-hot categories and missing indicators in {0, 1}."""
@@ -21,6 +28,16 @@ class Records:
     patients: tuple[str, ...] = field(default=())
     classes: int = 2
     """How many classes the job's schema has, whatever of them occurs here."""
+    units: NDArray[np.int64] | None = None
+    """int64[n], which unit (0 … m − 1, none left out) each record belongs to; absent: each is its own."""
+
+    def __post_init__(self) -> None:
+        if self.units is None:
+            return
+        if self.units.shape != self.labels.shape:
+            raise ConfigurationError("records.units: expected one unit for each record")
+        if not np.array_equal(np.unique(self.units), np.arange(self.unit_count)):
+            raise ConfigurationError("records.units: expected the numbers 0 … m − 1, none left out")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -30,21 +47,50 @@ class Records:
         """Outputs a record that a model needs: one tells two classes apart, K > 2 take one each."""
         return 1 if self.classes == 2 else self.classes
 
+    @cached_property
+    def unit_count(self) -> int:
+        """How many units there are: what is sampled, what a minimum counts. As secret as ``len``."""
+        return len(self) if self.units is None else int(self.units.max(initial=-1)) + 1
+
+    def in_equal_shares(self, sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+        """The rows of the sampled units, in blocks of units that own the same number of records.
+
+        Blocks are int64[units, records of each], so that a sum over the second axis is a sum by unit.
+
+        Args:
+            sample: units, ascending.
+        """
+        if self.units is None:
+            yield sample[:, None]
+            return
+        rows, starts = self._owned
+        counts = np.diff(starts)[sample]
+        for count in np.unique(counts):
+            first = starts[sample[counts == count]]
+            yield rows[first[:, None] + np.arange(count)]
+
+    @cached_property
+    def _owned(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """All rows, by unit, and where each unit's begin."""
+        units = np.arange(len(self)) if self.units is None else self.units
+        counts = np.bincount(units, minlength=self.unit_count)
+        return np.argsort(units, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
+
 
 def assert_enough(records: Records, minimum: int) -> None:
-    """Refuse to train on few records, without telling how many there are.
+    """Refuse to train on few units of privacy (patients, where they are the unit), without telling how many.
 
     Raises:
         PolicyRefusal: there are fewer than ``minimum``.
     """
-    if len(records) < minimum:
+    if records.unit_count < minimum:
         raise PolicyRefusal(
             "dataset",
             [
                 Finding(
                     rule="records.minimum",
                     sentence="The silo holds fewer records than its threat model lets it train on.",
-                    expected=f"at least {minimum} records",
+                    expected=f"at least {minimum} records, of as many patients where patients are the unit",
                     got="fewer",
                     remedy="leave this silo out of the job, or let its owner lower limits.min_records",
                 )
