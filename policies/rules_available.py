@@ -34,16 +34,16 @@ def scheme_available(model: ThreatModel) -> Iterator[Finding]:
 
 
 def dp_as_implemented(model: ThreatModel) -> Iterator[Finding]:
-    """Local DP-SGD, Poisson sampling, add/remove adjacency, PLD, one record a unit, an OS-keyed generator."""
+    """Noise by silos, Poisson samples, add/remove adjacency, PLD, one record a unit, OS-keyed draws."""
     dp = model.spec.require.dp
     if dp is None:
         return
     implemented = (
         (
             "model",
-            "local",
+            "distributed" if dp.model == "distributed" else "local",
             dp.model,
-            "each silo adds the whole noise itself; shared noise is not in this release",
+            "noise is added by the silos, each all of it or its share; no server is trusted to add any",
         ),
         (
             "max_records_per_unit",

@@ -73,3 +73,47 @@ def delta_below_one_in_records(model: ThreatModel) -> Iterator[Finding]:
             f"{limits.delta_max:g}",
             "lower limits.delta_max",
         )
+
+
+def epsilon_caps_nest(model: ThreatModel) -> Iterator[Finding]:
+    """round ≤ job ≤ lifetime: a cap above the next one can never bind and misleads its reader."""
+    caps = model.spec.limits.epsilon
+    if not caps.round <= caps.job <= caps.lifetime:
+        yield Finding(
+            "epsilon_caps_disordered",
+            "a round is part of a job and a job is part of a lifetime",
+            "limits.epsilon: round ≤ job ≤ lifetime",
+            f"round {caps.round:g}, job {caps.job:g}, lifetime {caps.lifetime:g}",
+            "lower the inner caps or raise the outer ones",
+        )
+
+
+def fallback_caps_hold_epsilon(model: ThreatModel) -> Iterator[Finding]:
+    """ε_fallback is never below ε: a smaller cap on it would be the cap on ε, under another name."""
+    caps, fallback = model.spec.limits.epsilon, model.spec.limits.epsilon_fallback
+    if fallback is None:
+        return
+    nested = fallback.round <= fallback.job <= fallback.lifetime
+    pairs = ((fallback.round, caps.round), (fallback.job, caps.job), (fallback.lifetime, caps.lifetime))
+    if not nested or any(cap < least for cap, least in pairs):
+        yield Finding(
+            "epsilon_fallback_caps",
+            "a round is part of a job and a job of a lifetime, and without the secure sum ε is no smaller",
+            f"limits.epsilon_fallback: round ≤ job ≤ lifetime, at least {caps.round:g}, {caps.job:g}, "
+            f"{caps.lifetime:g} (limits.epsilon)",
+            f"round {fallback.round:g}, job {fallback.job:g}, lifetime {fallback.lifetime:g}",
+            "write all three caps, or leave limits.epsilon_fallback out: it is limits.epsilon then",
+        )
+
+
+def fallback_caps_are_used(model: ThreatModel) -> Iterator[Finding]:
+    """With local noise each silo's own noise is all of it, so looser caps would only be misread."""
+    dp = model.spec.require.dp
+    if model.spec.limits.epsilon_fallback is not None and (dp is None or dp.model == "local"):
+        yield Finding(
+            "epsilon_fallback_idle",
+            "without distributed noise nothing rests on the secure sum; an idle line deceives",
+            "no limits.epsilon_fallback, or require.dp.model: distributed",
+            "limits.epsilon_fallback " + ("without require.dp" if dp is None else "with model: local"),
+            "remove limits.epsilon_fallback, or write model: distributed",
+        )

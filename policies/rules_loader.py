@@ -25,7 +25,14 @@ from policies.rules_available import (
     models_are_white_box,
     scheme_available,
 )
-from policies.rules_dp import delta_below_one_in_records, no_dp_only_among_friends, patients_are_the_unit
+from policies.rules_dp import (
+    delta_below_one_in_records,
+    epsilon_caps_nest,
+    fallback_caps_are_used,
+    fallback_caps_hold_epsilon,
+    no_dp_only_among_friends,
+    patients_are_the_unit,
+)
 from policies.schema import ThreatModel
 from privacy.plan import TrainingTerms
 
@@ -168,19 +175,6 @@ def audit_only_for_synthetic(model: ThreatModel) -> Iterator[Finding]:
         )
 
 
-def epsilon_caps_nest(model: ThreatModel) -> Iterator[Finding]:
-    """round ≤ job ≤ lifetime: a cap above the next one can never bind and misleads its reader."""
-    caps = model.spec.limits.epsilon
-    if not caps.round <= caps.job <= caps.lifetime:
-        yield Finding(
-            "epsilon_caps_disordered",
-            "a round is part of a job and a job is part of a lifetime",
-            "limits.epsilon: round ≤ job ≤ lifetime",
-            f"round {caps.round:g}, job {caps.job:g}, lifetime {caps.lifetime:g}",
-            "lower the inner caps or raise the outer ones",
-        )
-
-
 def weight_share_reachable(model: ThreatModel) -> Iterator[Finding]:
     """n silos of equal weight hold 1/n each: a smaller cap than that refuses every smallest cohort."""
     limits = model.spec.limits
@@ -275,6 +269,8 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     LoaderRule(algorithms_need_only_the_sum, ("allow.algorithms",)),
     LoaderRule(metrics_are_withheld, ("release.metrics",)),
     LoaderRule(epsilon_caps_nest, ("limits.epsilon",)),
+    LoaderRule(fallback_caps_hold_epsilon, ("limits.epsilon", "limits.epsilon_fallback")),
+    LoaderRule(fallback_caps_are_used, ("limits.epsilon_fallback", "require.dp")),
     LoaderRule(delta_below_one_in_records, ("limits.delta_max", "limits.min_records", "require.dp")),
     LoaderRule(weight_share_reachable, ("limits.max_weight_share", "limits.min_silos_open")),
 )

@@ -12,6 +12,7 @@ from policies.institutions import distinct_entities
 from policies.loader import LoadedPolicy
 from policies.rules_binding import binding_findings
 from policies.rules_epsilon import epsilon_within_caps
+from policies.rules_noise import noise_on_a_sound_grid, shares_of_honest_silos
 from policies.rules_scheme import (
     cohort_within_scheme,
     enough_share_servers,
@@ -136,8 +137,16 @@ def dp_as_required(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Fi
             plan.dp.unit,
             "sign the job with the required unit",
         )
+    if required.model == "local" and plan.dp.model != "local":
+        # The other way round the plan is the stricter one: whoever sees the sum learns no more than promised.
+        yield Finding(
+            "dp_model",
+            "with distributed noise a single update is protected by its silo's share of it only",
+            f"dp.model {required.model}",
+            plan.dp.model,
+            "sign the job with model: local (every silo adds all of the noise)",
+        )
     terms = (
-        ("model", required.model, plan.dp.model),
         ("adjacency", required.adjacency, plan.dp.adjacency),
         ("sampling", required.sampling, plan.dp.sampling),
     )
@@ -258,6 +267,8 @@ PLAN_RULES: tuple[PlanRule, ...] = (
     dp_as_required,
     dp_within_limits,
     epsilon_within_caps,
+    shares_of_honest_silos,
+    noise_on_a_sound_grid,
     weights_reveal_nothing,
     ring_holds_the_sum,
     validity_terms_sound,

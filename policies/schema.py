@@ -94,6 +94,8 @@ class DpRequirement(Frozen):
     """Differential privacy of each silo's contribution."""
 
     model: Literal["local", "distributed", "central"] = "local"
+    """The least that a plan must bring: ``distributed`` noise protects towards whoever sees sums, ``local``
+    noise also towards whoever sees one silo's update. A plan with local noise keeps both."""
     unit: Literal["patient", "record"] = "patient"
     max_records_per_unit: Annotated[Whole, Field(ge=1)] = 1
     adjacency: Literal["add_remove", "replace_one"] = "add_remove"
@@ -137,6 +139,9 @@ class Limits(Frozen):
     max_weight_share: Annotated[Real, Field(gt=0, le=1)] = 0.4
     """Largest part of the sum's weight that one honest silo may hold."""
     epsilon: EpsilonLimits = EpsilonLimits()
+    epsilon_fallback: EpsilonLimits | None = None
+    """Caps on what is left of the promise should the secure sum fail: ε by the noise that a silo adds itself.
+    Left out, they are those of ``epsilon``, so that each silo must add all of the noise."""
     delta_max: Annotated[Real, Field(gt=0, lt=1)] = 1e-6
     clip_l2_max: PositiveReal = 1.0
     update_norm_max: PositiveReal = 1.0
@@ -145,6 +150,11 @@ class Limits(Frozen):
     """The silo refuses to train on fewer, without telling how many it has."""
     upload_bytes_max: ByteCount = 64 << 20
     rounds_max: Annotated[Whole, Field(ge=1)] = 100
+
+    @property
+    def of_fallback(self) -> EpsilonLimits:
+        """The caps on ε_fallback in force."""
+        return self.epsilon_fallback or self.epsilon
 
 
 class Allow(Frozen):

@@ -67,6 +67,14 @@ def round_event(dp: DpTerms, training: TrainingTerms) -> DpEvent:
     )
 
 
+def fallback_event(dp: DpTerms, training: TrainingTerms) -> DpEvent | None:
+    """The same by one silo's own noise: all that is left if the secure sum fails. ``None`` with local noise,
+    which is all of it."""
+    if dp.model == "local":
+        return None
+    return round_event(dp, training).model_copy(update={"noise_multiplier": dp.own_noise_multiplier})
+
+
 def unmixed(events: Iterable[Event | Stated], adjacency: Adjacency) -> tuple[Event, ...]:
     """The bare events, once each that states an adjacency states this one.
 

@@ -1,13 +1,14 @@
 """A Gaussian mechanism whose noise comes in shares and whose output is integers, for sums in a ring.
 
 Each of h honest silos adds round(s·Σ clip(g)) + round(s·N(0, σ²C²/h)) to the sum, s steps of the grid a unit
-of gradient. Why the opened sum is as private as N(0, σ²C²) on a sum of sensitivity C (docs/privacy.md):
+of gradient. Why the opened sum is as private as N(0, σ²C²) on a sum of sensitivity C (docs/privacy.md has the
+proof in full):
 
 1. Rounding the clipped sum moves each coordinate by at most one step between neighbours, so its norm by √d
    steps; clipping to C − √d/s keeps the integers' sensitivity within s·C.
-2. A rounded Gaussian with a deviation of Σ steps is, up to aliasing of exp(−2π²Σ²), a Gaussian plus a uniform
-   on ±½ seen at the integers; h of them add up to the rounding of N(0, h·Σ²) plus independent noise. An
-   integer shift commutes with rounding, so the sum is post-processing of the Gaussian mechanism.
+2. A rounded Gaussian with a deviation of Σ steps is a Gaussian plus a uniform on ±½ seen at the integers; up
+   to aliasing of exp(−π²Σ²), h of them add up to the rounding of N(0, h·Σ²) plus independent noise. A shift
+   by integers commutes with rounding, so the sum is post-processing of the Gaussian mechanism.
 
 Pure numbers: draws nothing, knows no model.
 """
@@ -20,9 +21,15 @@ from dataclasses import dataclass
 from privacy.plan import DpTerms, TrainingTerms, VectorTerms
 
 LEAST_DEVIATION = 4.0
-"""Steps of the grid that a share's deviation must have: aliasing is below e^−315 then."""
-MOST_MARGIN = 0.01
+"""Steps of the grid that a share's deviation must have: aliasing is below e^−157 then."""
+MOST_DEVIATION = 2.0**20
+"""Steps beyond which the last bits of a float64 draw would start to count (docs/privacy.md)."""
+MOST_MARGIN = 0.1
 """Largest part of the clip norm that may go to rounding; a coarser grid is refused as a waste."""
+LARGEST_BATCH = 4.0
+"""Sum that must fit a coordinate, in normalisers: that many units, all clipped, all pulling one way in it."""
+TAIL = 10.0
+"""Standard deviations of a silo's noise that must fit besides: one draw in 10^23 lies beyond."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +62,14 @@ def integer_mechanism(
         deviation=steps_per_unit * dp.own_noise_multiplier * dp.clip_l2,
         margin=rounding / dp.clip_l2,
     )
+
+
+def least_coordinate_bound(dp: DpTerms, training: TrainingTerms, vector: VectorTerms) -> float:
+    """The smallest ``coordinate_bound`` under which no honest silo of an ordinary size refuses its update.
+
+    An update beyond the bound is refused at the silo, never wrapped. The bound holds ``LARGEST_BATCH`` times
+    the normaliser of units that pull one way in a coordinate, ``TAIL`` deviations of noise, and half a step
+    of rounding for each of the two.
+    """
+    units = LARGEST_BATCH * dp.normaliser + TAIL * dp.own_noise_multiplier
+    return training.learning_rate * dp.clip_l2 * units / dp.normaliser + 2.0**-vector.scale_bits

@@ -42,7 +42,12 @@ CONTRADICTIONS: dict[str, dict[str, object]] = {
     "open_threat_unnamed": {"assume.out_of_scope": ["silo_poisoning"]},
     "poisoning_unchecked": {"assume.out_of_scope": ["silo_host_compromise"]},
     "scheme_missing": {"require.secagg.scheme": "none"},
-    "dp_model_unavailable": {"require.dp.model": "distributed"},
+    "dp_model_unavailable": {"require.dp.model": "central"},
+    "epsilon_fallback_idle": {"limits.epsilon_fallback": {"round": 1, "job": 3, "lifetime": 8}},
+    "epsilon_fallback_caps": {
+        "require.dp.model": "distributed",
+        "limits.epsilon_fallback": {"round": 1, "job": 2.9, "lifetime": 8},
+    },
     "dp_max_records_per_unit_unavailable": {"require.dp.max_records_per_unit": 8},
     "dp_adjacency_unavailable": {"require.dp.adjacency": "replace_one"},
     "dp_sampling_unavailable": {"require.dp.sampling": "shuffle"},
