@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
+from aggregator.statements import ADD_LOG_ENTRY
 from aggregator.tables import log_entries
 from privacy.canonical import canonical_bytes
 from privacy.chain import EMPTY, Entry, Head, next_entry, parse_entry, verify_entries
@@ -51,7 +52,7 @@ class AuditLog:
         """
         entry = next_entry(self._pending, self.origin, utc_now(), kind, body, self._key)
         try:
-            connection.execute(insert(log_entries).values(seq=entry.seq, line=canonical_bytes(entry)))
+            connection.execute(ADD_LOG_ENTRY, {"seq": entry.seq, "line": canonical_bytes(entry)})
         except IntegrityError as error:
             raise Overtaken from error
         self._pending = entry.head

@@ -1,20 +1,22 @@
-"""The aggregator's rows of jobs and models, and what a member sees of a job."""
+"""The aggregator's rows of jobs and models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from sqlalchemy import Row, func, insert, select, update
 
-from aggregator.store import Reader, Writer
-from aggregator.tables import charters, jobs, models, rounds
+from aggregator.statements import JOB_ROUNDS
+from aggregator.store import Reader, Writer, stored_envelope
+from aggregator.tables import charters, jobs, models
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
-from privacy.ids import Context, Digest, JobId, PartyId
+from privacy.ids import Digest, JobId, PartyId
 from privacy.plan import JobSpec
-from privacy.wire.envelope import Envelope, parse_envelope
-from privacy.wire.messages import Refusal, RoundResult
+from privacy.wire.envelope import Envelope
+from privacy.wire.messages import Refusal
 
 JobState = Literal["waiting", "running", "finished", "failed"]
 OPEN_STATES: tuple[JobState, ...] = ("waiting", "running")
@@ -142,71 +144,37 @@ def charter_envelope(view: Reader, charter: Digest) -> Envelope | None:
     """A charter under which this server has run, as its officer signed it."""
     query = select(charters.c.envelope).where(charters.c.digest == charter)
     raw = view.connection.execute(query).scalar_one_or_none()
-    return None if raw is None else parse_envelope(raw)
+    return None if raw is None else stored_envelope(raw)
 
 
-def rounds_of(view: Reader, job: JobId) -> list[Row[Any]]:
-    """A job's rounds in order."""
-    query = select(rounds).where(rounds.c.job == job).order_by(rounds.c.round)
-    return list(view.connection.execute(query).all())
-
-
-def job_view(view: Reader, row: JobRow) -> dict[str, Any]:
-    """``JobView``: what a member sees of a job; ids, digests, reasons and durations only."""
-    refusals: list[dict[str, Any]] = []
-    history: list[dict[str, Any]] = []
-    openings = 0
-    for stored in rounds_of(view, row.job):
-        ctx = Context(Digest(stored.ctx))
-        for silo, envelope in view.messages(ctx, "refusal").items():
-            refusal = Refusal.model_validate_json(envelope.body)
-            refusals.append(
-                {"round": stored.round, "silo": silo, "rule": refusal.rule, "sentence": refusal.sentence}
-            )
-        for envelope in view.messages(ctx, "result").values():
-            result = RoundResult.model_validate_json(envelope.body)
-            openings += result.openings
-            history.append(
-                {
-                    "round": stored.round,
-                    "context": ctx,
-                    "outcome": result.outcome,
-                    "reason": result.reason,
-                    "survivors": list(result.survivors),
-                    "duration_ms": stored.duration_ms,
-                }
-            )
-    return {
-        "version": row.version,
-        "job": row.job,
-        "state": row.state,
-        "round": row.round,
-        "rounds": row.spec.rounds,
-        "reason": row.reason,
-        "openings": openings,
-        "refusals": refusals,
-        "history": history,
-        "model": row.model,
-        "initial_model": row.spec.initial_model,
-    }
+def rounds_of(view: Reader, job: JobId, after: int = 0) -> list[Row[Any]]:
+    """A job's rounds beyond number ``after``, in order."""
+    return list(view.connection.execute(JOB_ROUNDS, {"job": job, "after": after}).all())
 
 
 def budget_refusers(view: Reader, job: JobId) -> frozenset[PartyId]:
     """Silos whose budget refused a round of this job: they are not asked again in it."""
     return frozenset(
         silo
-        for stored in rounds_of(view, job)
-        for silo, envelope in view.messages(Context(Digest(stored.ctx)), "refusal").items()
+        for refusals in view.messages_of_job(job, "refusal").values()
+        for silo, envelope in refusals.items()
         if "budget" in Refusal.model_validate_json(envelope.body).rule
     )
 
 
+@lru_cache(maxsize=16)
+def _submitted(raw: bytes) -> tuple[Envelope, JobSpec]:
+    """A job as it was submitted, from the bytes that were stored then: a job's rounds ask many times."""
+    envelope = stored_envelope(raw)
+    return envelope, JobSpec.model_validate_json(envelope.body)
+
+
 def _job(row: Row[Any]) -> JobRow:
-    envelope = parse_envelope(row.envelope)
+    envelope, spec = _submitted(row.envelope)
     return JobRow(
         job=JobId(row.job),
         envelope=envelope,
-        spec=JobSpec.model_validate_json(envelope.body),
+        spec=spec,
         state=row.state,
         reason=row.reason,
         version=row.version,

@@ -12,6 +12,7 @@ from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
 from privacy.secagg.validity.messages import CoinCommitment, CoinReveal, SharesManifest, Verdicts
+from privacy.wire import job_envelope
 from privacy.wire.envelope import Envelope, MessageKind, Verified, open_envelope
 from privacy.wire.messages import (
     MAX_BYTES,
@@ -39,8 +40,7 @@ def open_from(
     Raises:
         NotAllowed: somebody else's. SignatureRejected, MalformedMessage: see ``open_envelope``.
     """
-    if envelope.sender not in senders:
-        raise NotAllowed(f"{kind}: expected it from {', '.join(sorted(senders))}, got {envelope.sender}")
+    _assert_from(senders, envelope, kind)
     return open_envelope(
         envelope,
         model,
@@ -69,8 +69,8 @@ def open_offer(charter: Charter, envelope: Envelope) -> tuple[Verified[RoundOffe
 
 def open_job(charter: Charter, envelope: Envelope) -> Verified[JobSpec]:
     """A job signed by a researcher of the roster under this charter."""
-    researchers = [member.id for member in charter.with_role("researcher")]
-    return open_from(charter, researchers, envelope, JobSpec, "job", charter.digest)
+    _assert_from([member.id for member in charter.with_role("researcher")], envelope, "job")
+    return job_envelope.open_job(envelope, charter)
 
 
 def open_of_servers(
@@ -115,6 +115,11 @@ def open_manifest(
     if plan.validity is None:
         return open_from(charter, [silo], envelope, ShareManifest, "manifest", plan.context)
     return open_from(charter, [silo], envelope, SharesManifest, "validity_manifest", plan.context)
+
+
+def _assert_from(senders: Collection[PartyId], envelope: Envelope, kind: MessageKind) -> None:
+    if envelope.sender not in senders:
+        raise NotAllowed(f"{kind}: expected it from {', '.join(sorted(senders))}, got {envelope.sender}")
 
 
 def short(ctx: Context) -> str:

@@ -6,16 +6,27 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from aggregator.audit_log import AuditLog, Overtaken
 from aggregator.database import create_tables, open_database
-from aggregator.tables import messages, metadata, openings, rounds
+from aggregator.statements import (
+    ADD_MESSAGE,
+    ADD_OPENING,
+    ADD_ROUND,
+    JOB_MESSAGES,
+    MESSAGE,
+    MESSAGES,
+    OPENING,
+    PHASE,
+    SET_PHASE,
+)
+from aggregator.tables import metadata
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
 from privacy.ids import Context, Digest, JobId, PartyId
-from privacy.wire.envelope import Envelope, MessageKind, parse_envelope
+from privacy.wire.envelope import Envelope, MessageKind
 
 SERIALIZATION_FAILURE: Final = "40001"
 """PostgreSQL's SQLSTATE for transactions that cannot have followed one another."""
@@ -86,34 +97,40 @@ class Reader:
         Raises:
             NotFound: no such round.
         """
-        query = select(rounds.c.phase).where(rounds.c.ctx == ctx)
-        phase = self.connection.execute(query).scalar_one_or_none()
+        phase = self.connection.execute(PHASE, {"ctx": ctx}).scalar_one_or_none()
         if phase is None:
             raise NotFound(f"round {ctx[:16]}…: there is none under this context here")
         return str(phase)
 
     def message(self, ctx: Context, kind: MessageKind, party: PartyId) -> Envelope | None:
         """One stored message, if there is one."""
-        query = select(messages.c.envelope).where(
-            messages.c.ctx == ctx, messages.c.kind == kind, messages.c.party == party
-        )
-        raw = self.connection.execute(query).scalar_one_or_none()
-        return None if raw is None else parse_envelope(raw)
+        raw = self._message(ctx, kind, party)
+        return None if raw is None else stored_envelope(raw)
 
     def messages(self, ctx: Context, kind: MessageKind) -> dict[PartyId, Envelope]:
         """All messages of a kind in a round, by party, sorted."""
-        query = (
-            select(messages.c.party, messages.c.envelope)
-            .where(messages.c.ctx == ctx, messages.c.kind == kind)
-            .order_by(messages.c.party)
-        )
-        return {PartyId(row.party): parse_envelope(row.envelope) for row in self.connection.execute(query)}
+        found = self.connection.execute(MESSAGES, {"ctx": ctx, "kind": kind})
+        return {PartyId(row.party): stored_envelope(row.envelope) for row in found}
+
+    def messages_of_job(
+        self, job: JobId, kind: MessageKind, after: int = 0
+    ) -> dict[Context, dict[PartyId, Envelope]]:
+        """``messages`` of each round of a job beyond ``after``; rounds without any are left out."""
+        found: dict[Context, dict[PartyId, Envelope]] = {}
+        for row in self.connection.execute(JOB_MESSAGES, {"job": job, "kind": kind, "after": after}):
+            of_round = found.setdefault(Context(Digest(row.ctx)), {})
+            of_round[PartyId(row.party)] = stored_envelope(row.envelope)
+        return found
 
     def opening(self, ctx: Context) -> Digest | None:
         """Digest of the survivors this context was opened (or released) for, if it was."""
-        query = select(openings.c.survivors).where(openings.c.ctx == ctx)
-        found = self.connection.execute(query).scalar_one_or_none()
+        found = self.connection.execute(OPENING, {"ctx": ctx}).scalar_one_or_none()
         return None if found is None else Digest(found)
+
+    def _message(self, ctx: Context, kind: MessageKind, party: PartyId) -> bytes | None:
+        wanted = {"ctx": ctx, "kind": kind, "party": party}
+        raw: bytes | None = self.connection.execute(MESSAGE, wanted).scalar_one_or_none()
+        return raw
 
 
 class Writer(Reader):
@@ -131,13 +148,13 @@ class Writer(Reader):
         """
         row = {"ctx": ctx, "job": job, "round": number, "phase": phase, "duration_ms": 0, "scrubbed": False}
         try:
-            self.connection.execute(insert(rounds).values(row))
+            self.connection.execute(ADD_ROUND, row)
         except IntegrityError as error:
             raise Conflict(f"round {number} of job {job}: it has been used; a round never repeats") from error
 
     def set_phase(self, ctx: Context, phase: str, **columns: Any) -> None:
         """Move a round to ``phase``; the caller's table said that it may."""
-        self.connection.execute(update(rounds).where(rounds.c.ctx == ctx).values(phase=phase, **columns))
+        self.connection.execute(SET_PHASE, {"of": ctx, "phase": phase, **columns})
 
     def add_message(self, ctx: Context, party: PartyId, envelope: Envelope) -> bool:
         """Keep a message as signed; False if the very same bytes are kept already.
@@ -146,16 +163,15 @@ class Writer(Reader):
             Conflict: this party has sent another message of this kind in this round.
         """
         raw = canonical_bytes(envelope)
-        known = self.message(ctx, envelope.kind, party)
+        known = self._message(ctx, envelope.kind, party)
         if known is not None:
-            if canonical_bytes(known) != raw:
+            if known != raw:
                 raise Conflict(
                     f"{envelope.kind} of {party}: another one came first in this round; the first one holds"
                 )
             return False
-        self.connection.execute(
-            insert(messages).values(ctx=ctx, kind=envelope.kind, party=party, envelope=raw)
-        )
+        row = {"ctx": ctx, "kind": envelope.kind, "party": party, "envelope": raw}
+        self.connection.execute(ADD_MESSAGE, row)
         return True
 
     def add_opening(self, ctx: Context, survivors: Digest) -> None:
@@ -165,6 +181,11 @@ class Writer(Reader):
             Conflict: it has been used.
         """
         try:
-            self.connection.execute(insert(openings).values(ctx=ctx, survivors=survivors))
+            self.connection.execute(ADD_OPENING, {"ctx": ctx, "survivors": survivors})
         except IntegrityError as error:
             raise Conflict(f"opening {ctx[:16]}…: this round has been opened; a second is refused") from error
+
+
+def stored_envelope(raw: bytes) -> Envelope:
+    """An envelope as this server stored it: the canonical bytes of one that it had believed."""
+    return Envelope.model_validate_json(raw)

@@ -17,10 +17,10 @@ from aggregator.job_rows import (
     is_final_model,
     job_row,
     job_version,
-    job_view,
     model_bytes_held,
     model_row,
 )
+from aggregator.job_view import JobViews
 from aggregator.received import open_from, open_job, open_manifest
 from aggregator.round import Answer
 from aggregator.schemes.flow import admit_submission
@@ -42,6 +42,7 @@ class Submissions:
         self._state = state
         self._model_bytes_max = model_bytes_max
         self._storage_bytes_max = storage_bytes_max
+        self._views = JobViews()
 
     @property
     def model_bytes_max(self) -> int:
@@ -131,7 +132,7 @@ class Submissions:
         def changed() -> dict[str, Any] | None:
             with self._state.store.read() as view:
                 # Every ring asks again, so the cheap question comes first.
-                return job_view(view, job_row(view, job)) if job_version(view, job) > after else None
+                return self._views.of(view, job_row(view, job)) if job_version(view, job) > after else None
 
         return await self._state.bell.wait_for(changed, seconds)
 

@@ -7,9 +7,9 @@ never on a name in the certificate, so a certificate issued in error under anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -94,14 +94,16 @@ def certificate_key(pem: str) -> str:
     return key.public_bytes_raw().hex()
 
 
-def caller(*roles: Role) -> Callable[[Request], Member]:
+def caller(*roles: Role) -> Callable[[Request], Coroutine[Any, Any, Member]]:
     """A FastAPI dependency: the calling member, if its role may use this route.
+
+    A coroutine, though it awaits nothing: a plain function is run in a thread, at every request.
 
     Raises:
         NotAllowed: another role.
     """
 
-    def dependency(request: Request) -> Member:
+    async def dependency(request: Request) -> Member:
         member = request.scope.get("state", {}).get("member")
         if not isinstance(member, Member):
             raise SignatureRejected("certificate: expected a client certificate, got none")

@@ -29,6 +29,7 @@ from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
 from privacy.update import model_digest, model_vector
 from privacy.wire.envelope import Envelope, Verified, open_envelope
+from privacy.wire.job_envelope import open_job
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.algorithms.catalogue import ALGORITHMS
 from silo_agent.algorithms.task import Task
@@ -103,15 +104,7 @@ def open_offer(envelope: Envelope, charter: Charter) -> tuple[Verified[RoundOffe
     offer = open_envelope(
         envelope, RoundOffer, kind="offer", context=None, verify_key_of=key_of, max_bytes=MAX_BYTES["offer"]
     )
-    job = open_envelope(
-        offer.message.job,
-        JobSpec,
-        kind="job",
-        context=charter.digest,
-        verify_key_of=key_of,
-        max_bytes=MAX_BYTES["job"],
-    )
-    return offer, job
+    return offer, open_job(offer.message.job, charter)
 
 
 def claimed_job(envelope: Envelope) -> str | None:

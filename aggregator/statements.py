@@ -1,0 +1,52 @@
+"""The SQL that every round needs, built once: SQLAlchemy takes longer to build a statement than to run it.
+
+Values are bound where a statement is executed. Names of parameters are the columns', except where a column is
+both sought and set.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import bindparam, func, insert, select, update
+
+from aggregator.tables import log_entries, messages, openings, rounds, seeds
+
+PHASE: Final = select(rounds.c.phase).where(rounds.c.ctx == bindparam("ctx"))
+MESSAGE: Final = select(messages.c.envelope).where(
+    messages.c.ctx == bindparam("ctx"),
+    messages.c.kind == bindparam("kind"),
+    messages.c.party == bindparam("party"),
+)
+MESSAGES: Final = (
+    select(messages.c.party, messages.c.envelope)
+    .where(messages.c.ctx == bindparam("ctx"), messages.c.kind == bindparam("kind"))
+    .order_by(messages.c.party)
+)
+JOB_MESSAGES: Final = (
+    select(rounds.c.ctx, messages.c.party, messages.c.envelope)
+    .join_from(messages, rounds, messages.c.ctx == rounds.c.ctx)
+    .where(
+        rounds.c.job == bindparam("job"),
+        rounds.c.round > bindparam("after"),
+        messages.c.kind == bindparam("kind"),
+    )
+    .order_by(rounds.c.round, messages.c.party)
+)
+JOB_ROUNDS: Final = (
+    select(rounds)
+    .where(rounds.c.job == bindparam("job"), rounds.c.round > bindparam("after"))
+    .order_by(rounds.c.round)
+)
+LAST_ROUND: Final = select(func.max(rounds.c.round)).where(rounds.c.job == bindparam("job"))
+OPENING: Final = select(openings.c.survivors).where(openings.c.ctx == bindparam("ctx"))
+SEEDS: Final = (
+    select(seeds.c.silo, seeds.c.sealed).where(seeds.c.ctx == bindparam("ctx")).order_by(seeds.c.silo)
+)
+ADD_LOG_ENTRY: Final = insert(log_entries)
+ADD_MESSAGE: Final = insert(messages)
+ADD_OPENING: Final = insert(openings)
+ADD_ROUND: Final = insert(rounds)
+ADD_SEED: Final = insert(seeds)
+SET_PHASE: Final = update(rounds).where(rounds.c.ctx == bindparam("of"))
+"""Sets the columns that it is executed with, besides ``of``."""
