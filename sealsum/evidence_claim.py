@@ -29,10 +29,18 @@ COMPOSITION = (
     "job (no metrics, no statistics, no tuning runs). Other jobs on the same data add their own ε and δ: see "
     "the whole ledger, which never resets."
 )
-TRUST = (
-    "each silo adds the noise itself, so the guarantee towards everybody else rests on that silo's own agent "
-    "running as published. Secure aggregation hides single updates besides; the claim does not rest on it."
-)
+TRUST: Mapping[str, str] = {
+    "local": (
+        "each silo adds the noise itself, so the guarantee towards everybody else rests on that silo's own "
+        "agent running as published. Secure aggregation hides single updates besides; the claim does not "
+        "rest on it."
+    ),
+    "distributed": (
+        "each silo adds a share of the noise, and only the sum of all is opened. ε rests on the secure sum "
+        "and on noise_shares honest silos whose agents run as published, ε_fallback on the silo's own alone. "
+        "A silo that leaves its noise out counts as one that colludes."
+    ),
+}
 RANDOMNESS = (
     "noise, batches and, where the scheme has them, masks come from AES-256-CTR keystreams under keys of the "
     "operating system"
@@ -50,7 +58,8 @@ _SURVIVORS: Mapping[str, str] = {
 }
 LIMITS = (
     "The unit's number at each silo is not disclosed; each silo must judge δ against its own number.",
-    "Noise has finite precision (drawn as float64, cut at 8.2 standard deviations); nothing corrects for it.",
+    "Noise is drawn in float64, with 53 significant bits in each tail, cut at 13 standard deviations; "
+    "docs/privacy.md says what that costs at most, which is not in ε.",
     "Timing and memory of the silo's machine are outside the claim.",
     "No empirical lower bound (privacy audit) of the trained model is part of this pack.",
     "A ledger whose tail nobody has witnessed can be cut by its owner; each manifest witnesses its head.",
@@ -74,7 +83,8 @@ def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[st
         if spent is not None:
             silos[silo] = spent
     terms = job.dp.model_dump(mode="json")
-    mechanism = {name: terms[name] for name in ("sample_rate", "noise_multiplier", "clip_l2", "normaliser")}
+    fields = ("sample_rate", "noise_multiplier", "noise_shares", "clip_l2", "normaliser")
+    mechanism = {name: terms[name] for name in fields}
     return {
         "unit": job.dp.unit,
         "records_per_unit": 1,
@@ -84,7 +94,7 @@ def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[st
         "sampling": SAMPLING,
         "accountant": {"name": ACCOUNTANT, "version": ACCOUNTANT_VERSION, "second": "rdp, integer orders"},
         "composition": COMPOSITION,
-        "model": {"kind": job.dp.model, "trust": TRUST},
+        "model": {"kind": job.dp.model, "trust": TRUST[job.dp.model]},
         "randomness": RANDOMNESS,
         "scheme": job.scheme,
         "secagg": secagg_claim(job),
@@ -118,11 +128,16 @@ def _spent(job: JobSpec, entries: Iterable[Entry]) -> dict[str, Any] | None:
     charge = account.jobs.get(job.digest)
     if charge is None:
         return None
+    alone = charge.events
+    if charge.fallback is not None:
+        alone = (charge.fallback.model_copy(update={"steps": charge.steps}),)
     return {
         "epsilon": _rounded_up(claimed_epsilon(charge.events, charge.delta)),
         "epsilon_rdp": _rounded_up(epsilon_rdp(charge.events, charge.delta)),
-        "rounds": len(charge.events),
-        "steps": sum(event.steps for event in charge.events),
+        "epsilon_fallback": _rounded_up(claimed_epsilon(alone, charge.delta)),
+        "epsilon_fallback_rdp": _rounded_up(epsilon_rdp(alone, charge.delta)),
+        "rounds": charge.rounds,
+        "steps": charge.steps,
     }
 
 
@@ -142,7 +157,18 @@ def _statement(dp: DpTerms, delta: str, silos: Mapping[SiloId, Mapping[str, Any]
         f"{silo}: ε = {row['epsilon']} after {row['rounds']} rounds of {row['steps']} steps in all"
         for silo, row in silos.items()
     )
+    if dp.model == "local":
+        return (
+            f"Adding or removing one {dp.unit} at one silo changes the probability of whatever it sends "
+            f"in this job by a factor of at most e^ε, up to δ = {delta}. {spent or 'No silo has reserved'}."
+        )
+    alone = "; ".join(f"{silo}: {row['epsilon_fallback']}" for silo, row in silos.items())
     return (
-        f"Adding or removing one {dp.unit} at one silo changes the probability of whatever it sends "
-        f"in this job by a factor of at most e^ε, up to δ = {delta}. {spent or 'No silo has reserved'}."
+        f"For any two datasets of one silo that differ in one {dp.unit}, present in one of them only, the "
+        "probability of whatever the coordinator and all colluding silos see together of this job differs by "
+        f"a factor of at most e^ε, up to δ = {delta}, provided that every opened sum holds the noise "
+        f"of honest silos, {dp.noise_shares} or more, and that the secure sum hides single updates. "
+        f"{spent or 'No silo has reserved'}. If the secure sum fails, the silo's own noise gives ε_fallback "
+        f"in place of ε: {alone or 'no silo has reserved'}. Not covered: model selection, pre-processing, "
+        "timing, and logs inside a silo."
     )

@@ -23,8 +23,8 @@ from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.attendance import Attendance, Attended, names_of
 from silo_agent.charter_pin import CharterPin
 from silo_agent.delivery import Delivery
+from silo_agent.ledger.admission import CapReached
 from silo_agent.ledger.books import Books
-from silo_agent.ledger.ledger import CapReached
 from silo_agent.outbox import Stored
 from silo_agent.participation import Site, claimed_job
 from silo_agent.problems import Stopped, Unreachable

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privacy.dp.events import round_event
 from privacy.errors import PeerFault
 from privacy.ids import Context, Digest, PartyId
 from privacy.keystore import Identity
@@ -189,13 +188,11 @@ class Attendance:
                 _log.warning("job_unknown", extra={"job": job, "reason": str(error)})
 
     def foresee(self, attended: Attended) -> None:
-        """While others work, compute in a thread what the job's next reservation will need."""
-        plan = attended.plan
-        if plan.dp is not None and plan.round < plan.rounds:
-            ledger = self._books[attended.dataset]
-            self._foresight = self._thread.submit(
-                ledger.foresee, plan.job_digest, plan.job, round_event(plan.dp, plan.training), plan.dp.delta
-            )
+        """While others work, compute in a thread what the job's next reservation needs, if it is next."""
+        plan, ledger = attended.plan, self._books[attended.dataset]
+        coming = plan.round + 1
+        if plan.dp is not None and coming <= plan.rounds and not ledger.covers(plan.job_digest, coming):
+            self._foresight = self._thread.submit(ledger.foresee, plan.job_digest, coming, plan.rounds)
 
     def _reserve(self, ledger: Ledger, invitation: Invitation) -> Reserved | None:
         if self._foresight is not None:
@@ -205,12 +202,8 @@ class Attendance:
         if charge is None:
             return None
         reserved = ledger.reserve(charge, datetime.now(UTC))
-        spent = {
-            "epsilon_round": round(reserved.epsilon_round, 6),
-            "epsilon_job": round(reserved.epsilon_job, 6),
-            "epsilon_lifetime": round(reserved.epsilon_lifetime, 6),
-        }
-        _log.info("reserved", extra={**names_of(invitation.plan), "dataset": invitation.job.dataset, **spent})
+        if reserved.new:
+            _log.info("reserved", extra={**names_of(invitation.plan), **_said_of(reserved)})
         return reserved
 
     def _store(
@@ -245,6 +238,21 @@ class Attendance:
 def _give_way() -> None:
     """Lower this thread's priority (to Linux it is a process): rounds come first, foresight fills gaps."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
+def _said_of(reserved: Reserved) -> dict[str, str | int | float]:
+    """What the log says of a new block."""
+    epsilon, fallback = reserved.quote.epsilon, reserved.quote.fallback
+    return {
+        "dataset": reserved.charge.dataset,
+        "last_round": reserved.block[1],
+        "epsilon_round": round(epsilon.round, 6),
+        "epsilon_job": round(epsilon.job, 6),
+        "epsilon_lifetime": round(epsilon.lifetime, 6),
+        "epsilon_fallback_round": round(fallback.round, 6),
+        "epsilon_fallback_job": round(fallback.job, 6),
+        "epsilon_fallback_lifetime": round(fallback.lifetime, 6),
+    }
 
 
 def names_of(plan: RoundPlan) -> dict[str, str | int]:

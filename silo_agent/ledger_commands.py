@@ -45,17 +45,25 @@ def budget(config: Path, as_json: bool) -> None:
 
 def _budget_table(statement: dict[str, Any]) -> Table:
     table = Table(title=f"Privacy budget of {statement['silo']} ({statement['federation']})")
-    for heading in ("dataset", "job", "rounds", "ε", "δ", "ε left", "δ left"):
+    for heading in ("dataset", "job", "rounds", "ε", "ε_fallback", "δ", "ε left", "δ left"):
         table.add_column(heading)
     for name, dataset in statement["datasets"].items():
         for job in dataset["jobs"]:
-            table.add_row(name, job["job"], str(job["rounds"]), f"{job['epsilon']:.3f}", f"{job['delta']:g}")
+            table.add_row(
+                name,
+                job["job"],
+                str(job["rounds"]),
+                f"{job['epsilon']:.3f}",
+                f"{job['epsilon_fallback']:.3f}",
+                f"{job['delta']:g}",
+            )
         spent, left, caps = dataset["spent"], dataset["remaining"], dataset["caps"]
         table.add_row(
             name,
             "all",
             str(spent["rounds"]),
             f"{spent['epsilon']:.3f} of {caps['epsilon']['lifetime']:g}",
+            f"{spent['epsilon_fallback']:.3f} of {caps['epsilon_fallback']['lifetime']:g}",
             f"{spent['delta']:g} of {caps['delta']:g}",
             f"{left['epsilon']:.3f}",
             f"{left['delta']:g}",
@@ -96,4 +104,8 @@ def ledger(config: Path, dataset: str, as_json: bool) -> None:
 def _ledger_row(entry: Entry) -> tuple[str, ...]:
     body = entry.body
     context = str(body.get("context", ""))[:16]
-    return str(entry.seq), entry.at, entry.kind, body.get("job", ""), str(body.get("round", "")), context
+    rounds = str(body.get("round", ""))
+    if "first_round" in body:
+        rounds = f"{body['first_round']} to {body['last_round']}"
+    job = body.get("job", str(body.get("job_digest", ""))[:16])
+    return str(entry.seq), entry.at, entry.kind, job, rounds, context

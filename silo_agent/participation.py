@@ -22,7 +22,7 @@ from policies.findings import Finding, PolicyRefusal
 from policies.gates import AdmittedPlan, admit_plan
 from policies.loader import LoadedPolicy
 from privacy.chain import Head
-from privacy.dp.events import round_event
+from privacy.dp.events import fallback_event, round_event
 from privacy.errors import OutOfOrder, SealsumError, Unprocessable
 from privacy.ids import Digest, PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
@@ -34,9 +34,9 @@ from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.algorithms.catalogue import ALGORITHMS
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
+from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.books import ledger_unit
 from silo_agent.ledger.ledger import Reserved
-from silo_agent.ledger.spending import Reserve
 from silo_agent.models.adapters import ModelAdapter
 from silo_agent.settings import DatasetSettings
 from silo_agent.update import Update
@@ -199,17 +199,20 @@ def _dataset_for(site: Site, job: JobSpec) -> DatasetSettings:
     return dataset
 
 
-def charge_for(invitation: Invitation) -> Reserve | None:
-    """What the ledger must reserve: the worst case of the whole round. ``None`` for a plan without DP."""
+def charge_for(invitation: Invitation) -> RoundCharge | None:
+    """What the ledger must hold: the worst case of the whole round. ``None`` for a plan without DP."""
     plan = invitation.plan
     if plan.dp is None:
         return None
-    return Reserve(
+    return RoundCharge(
         job=plan.job,
         job_digest=plan.job_digest,
+        dataset=invitation.job.dataset,
         context=plan.context,
         round=plan.round,
+        rounds=invitation.job.rounds,
         event=round_event(plan.dp, plan.training),
+        fallback=fallback_event(plan.dp, plan.training),
         delta=plan.dp.delta,
         log_head=invitation.log_head,
     )

@@ -22,7 +22,7 @@ from privacy.secagg.encoding import UpdateOutOfRange
 from privacy.secagg.pairwise.faults import BadKey, BelowThreshold, Equivocation, WeakTerms
 from privacy.secagg.threshold.faults import BadJointKey, KeyholderMissing, WorkerFailed
 from privacy.wire.messages import Refusal
-from silo_agent.ledger.ledger import CapReached
+from silo_agent.ledger.admission import CapReached
 from silo_agent.problems import WentOn
 
 _WORDS: tuple[tuple[type[SealsumError], Finding], ...] = (

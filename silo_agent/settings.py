@@ -15,7 +15,7 @@ from privacy.canonical import Frozen, Real
 from privacy.errors import ConfigurationError
 from privacy.ids import HexDigest, Name
 from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
-from silo_agent.ledger.spending import EpsilonCaps
+from silo_agent.ledger.entries import EpsilonCaps
 
 _MAX_SETTINGS_BYTES = 1 << 20
 

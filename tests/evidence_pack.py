@@ -74,11 +74,12 @@ class Records:
         for ledger in self.ledgers.values():
             ledger.add(
                 "open",
+                format=2,
                 dataset=job.dataset,
                 unit=job.dp.unit if job.dp else "patient",
                 adjacency="add_remove",
                 patient_id="patient",
-                epsilon={"round": "1.0", "job": "3.0", "lifetime": "8.0"},
+                epsilon={"round": "1.0", "job": "3.0", "lifetime": "8.0", "fallback": None},
                 delta_max="0.0001",
             )
 
@@ -91,17 +92,26 @@ class Records:
         """The silo's ledger entries of one round."""
         ledger = self.ledgers[SiloId(PartyId(silo))]
         if plan.dp is not None:
+            log_head = self.logs["aggregator"].entries[-2].head.model_dump(mode="json")
             body = {
                 "job": plan.job,
                 "job_digest": plan.job_digest,
-                "context": plan.context,
-                "round": plan.round,
+                "dataset": self.job.dataset,
+                "first_round": plan.round,
+                "last_round": plan.round,
                 "event": round_event(plan.dp, plan.training).model_dump(mode="json"),
+                "fallback": None,
                 "delta": plan.dp.model_dump(mode="json")["delta"],
-                "log_head": self.logs["aggregator"].entries[-2].head.model_dump(mode="json"),
+                "log_head": log_head,
             }
             ledger.add("reserve", **body | changes)
-            ledger.add("begin", context=plan.context)
+            ledger.add(
+                "begin",
+                job_digest=plan.job_digest,
+                context=plan.context,
+                round=plan.round,
+                log_head=log_head,
+            )
 
     def add_round(
         self,
@@ -140,7 +150,14 @@ class Records:
             for server in messages.servers or ("aggregator",):
                 self.logs[server].add("update_accepted", context=ctx, silo=silo)
             if plan.dp is not None:
-                self.ledgers[silo].add("settle", context=ctx, steps=plan.training.local_steps)
+                self.ledgers[silo].add(
+                    "settle",
+                    job_digest=plan.job_digest,
+                    first_round=number,
+                    last_round=reserving.get(silo, {}).get("last_round", number),
+                    begun=1,
+                    steps=plan.training.local_steps,
+                )
         summed: tuple[SiloId, ...] = ()
         if opening:
             agreed = SurvivorSet.model_validate_json(messages.sections["survivors"][0].body)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sealsum_verify.encoding import demand, same
 from sealsum_verify.messages import Chain, Json, Roster, read_chain
@@ -12,15 +13,20 @@ from sealsum_verify.rounds import Round
 from sealsum_verify.shapes import check_shape
 
 Logs = Mapping[str, Chain]
+_NO_BLOCK: Json = {"first_round": 0, "last_round": 0}
 
 
 @dataclass(frozen=True)
 class Spending:
-    """What a ledger says one job has cost, settled or not, and its silo's caps at the last reservation."""
+    """What a ledger says one job has cost, begun or not, and its silo's caps at the last reservation."""
 
     rounds: int
     steps: int
+    begun: int
+    fallback: str | None
+    """Noise multiplier of the silo's own noise; none where that is all the noise there is."""
     epsilon_cap: str
+    fallback_cap: str
     delta_cap: str
 
 
@@ -86,10 +92,11 @@ def check_ledgers(
     """(11) Silos' ledgers are whole and charged each round before it ran; returns each silo's cost:
 
     (a) each verifies from its first entry with the silo's key; (b) it opens with the job's dataset and
-    privacy unit; (c) no context is reserved twice; (d) each reservation for this job is for a round of
-    the pack, at its terms, and saw the aggregator's log as it is; (e) each manifest's ledger head lies in
-    the ledger, at or after the reservation of that round; (f) whoever's update a server accepted, summed
-    or not, has reserved that round.
+    privacy unit; (c) a job's blocks of rounds follow each other, so that none is reserved twice, and a round
+    begins once, within the newest block; (d) each block reserved for this job is at its terms and of its
+    rounds, each of its rounds that began is in the pack, and each saw the aggregator's log as it is; (e) each
+    manifest's ledger head lies in the ledger, at or after the begin of that round; (f) whoever's update a
+    server accepted, summed or not, has begun that round.
     """
     log = next(iter(logs.values()))
     spending: dict[str, Spending] = {}
@@ -99,8 +106,8 @@ def check_ledgers(
         silo = file.removeprefix("dp/ledger/").removesuffix(".jsonl")
         origin = f"{roster.charter['federation']}/ledger/{silo}/{job.terms['dataset']}"
         ledger = read_chain(files[file], origin, roster.key(silo, "silo", file), file)  # (a)
-        reserved, spent = _replay(ledger, job, known, log)  # (b) to (d)
-        ledgers[silo] = ledger, reserved
+        begun, spent = _replay(ledger, job, known, log)  # (b) to (d)
+        ledgers[silo] = ledger, begun
         if spent is not None:
             spending[silo] = spent
     # (e)
@@ -112,20 +119,22 @@ def check_ledgers(
             named = f"entry {head['seq']} as {one.offer.entry} names it"
             demand(ledger.holds(head), file, f"it lacks {named}")
             charged = places.get(one.offer.context, head["seq"] + 1) <= head["seq"]
-            demand(charged, file, f"{one.offer.entry} was not reserved before the silo took part")
+            demand(charged, file, f"{one.offer.entry} was not begun before the silo took part")
     # (f)
     taken = [e["body"] for chain in logs.values() for e in chain.entries if e["kind"] == "update_accepted"]
     for silo, context in ((body.get("silo"), body.get("context")) for body in taken if job.terms["dp"]):
         paid = context not in known or (silo in ledgers and context in ledgers[silo][1])
-        demand(paid, f"dp/ledger/{silo}.jsonl", "a server accepted its update, and it reserved nothing")
+        demand(paid, f"dp/ledger/{silo}.jsonl", "a server accepted its update, and it began nothing")
     return spending
 
 
 def _replay(
     ledger: Chain, job: Job, known: Mapping[str, Round], log: Chain
 ) -> tuple[dict[str, int], Spending | None]:
-    """Where each context was reserved, and what the job cost."""
-    reserved: dict[str, int] = {}
+    """Where each round began, by context, and what the job cost."""
+    begun: dict[str, int] = {}
+    blocks: dict[str, Json] = {}  # a job's newest
+    reached: dict[str, int] = {}  # a job's last round that began
     spent: Spending | None = None
     caps: Json | None = None
     for entry in ledger.entries:
@@ -138,29 +147,59 @@ def _replay(
             demand(counted, where, "another dataset or unit")
             caps = body
         demand(caps is not None, where, "expected the ledger to begin with an open entry")
-        if entry["kind"] != "reserve" or caps is None:
+        if caps is None or entry["kind"] not in ("reserve", "begin"):
             continue
-        check_shape(body, "reserve", where)
+        check_shape(body, entry["kind"], where)
+        ours = body["job_digest"] == job.digest
+        block, last = blocks.get(body["job_digest"], _NO_BLOCK), reached.get(body["job_digest"], 0)
+        # (d)
+        demand(not ours or log.holds(body["log_head"]), where, f"it saw a head that {log.file} does not hold")
         # (c)
-        demand(body["context"] not in reserved, where, "its context was reserved before")
-        reserved[body["context"]] = entry["seq"]
-        if body["job_digest"] == job.digest:
+        if entry["kind"] == "begin":
+            number = body["round"]
+            within = max(last + 1, block["first_round"]) <= number <= block["last_round"]
+            demand(within, where, f"round {number} begins outside a reserved block, or a second time")
+            demand(body["context"] not in begun, where, "its context has begun before")
+            begun[body["context"]], reached[body["job_digest"]] = entry["seq"], number
+            if ours and spent is not None:
+                # (d)
+                one = known.get(body["context"])
+                demand(one is not None, where, f"round {number} began, and the pack lacks it")
+                same_round = one is not None and one.offer.plan["round"] == number
+                demand(same_round, where, "it is not at the plan's terms")
+                spent = replace(spent, begun=spent.begun + 1)
+            continue
+        demand(body["first_round"] > block["last_round"], where, "a round of it was reserved before")
+        blocks[body["job_digest"]] = body
+        if ours:
             # (d)
-            demand(body["context"] in known, where, f"round {body['round']} was reserved, the pack lacks it")
-            expected = _reservation(known[body["context"]], job, body)
-            demand(same(body, expected), where, "it is not at the plan's terms")
-            demand(log.holds(body["log_head"]), where, f"it saw a head that {log.file} does not hold")
-            rounds, steps = (spent.rounds, spent.steps) if spent else (0, 0)
-            steps += body["event"]["steps"]
-            spent = Spending(rounds + 1, steps, caps["epsilon"]["job"], caps["delta_max"])
-    return reserved, spent
+            demand(same(body, _reservation(job, body)), where, "it is not at the job's terms")
+            rounds = body["last_round"] - body["first_round"] + 1
+            demand(rounds > 0 and body["last_round"] <= job.terms["rounds"], where, "it has no such rounds")
+            before = spent or Spending(0, 0, 0, None, "", "", "")
+            own, fallback_caps = body["fallback"], caps["epsilon"]["fallback"] or caps["epsilon"]
+            spent = Spending(
+                rounds=before.rounds + rounds,
+                steps=before.steps + rounds * body["event"]["steps"],
+                begun=before.begun,
+                fallback=own and own["noise_multiplier"],
+                epsilon_cap=caps["epsilon"]["job"],
+                fallback_cap=fallback_caps["job"],
+                delta_cap=caps["delta_max"],
+            )
+    return begun, spent
 
 
-def _reservation(one: Round, job: Job, body: Json) -> Json:
-    """What a silo reserves for a round, but for the log head it saw."""
-    plan, dp = one.offer.plan, job.terms["dp"] or {}
-    event = {"mechanism": "poisson_gaussian", "steps": plan["training"]["local_steps"]}
+def _reservation(job: Job, body: Json) -> Json:
+    """What a silo reserves for rounds of the job, but for which rounds, and the log head it saw."""
+    dp = job.terms["dp"] or {}
+    event = {"mechanism": "poisson_gaussian", "steps": job.terms["training"]["local_steps"]}
     event |= {field: dp.get(field) for field in ("sample_rate", "noise_multiplier")}
-    names = {"job": plan["job"], "job_digest": job.digest, "context": one.offer.context}
-    terms = {"round": plan["round"], "event": event, "delta": dp.get("delta")}
-    return names | terms | {"log_head": body["log_head"]}
+    own = None
+    if dp.get("model") == "distributed":
+        # σ/√shares as the silo computed it, in doubles: IEEE 754 rounds both operations correctly.
+        share = float(event["noise_multiplier"]) / math.sqrt(dp["noise_shares"])
+        own = event | {"noise_multiplier": repr(share)}
+    names = {"job": job.terms["job"], "job_digest": job.digest, "dataset": job.terms["dataset"]}
+    terms = {"event": event, "fallback": own, "delta": dp.get("delta")}
+    return names | terms | {field: body[field] for field in ("first_round", "last_round", "log_head")}

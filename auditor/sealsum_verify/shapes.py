@@ -35,8 +35,8 @@ SHAPES = {
     "model": "layout:[tensor] *",
     "tensor": "name:text shape:[int]",
     "training": "local_steps:int *",
-    "dp": "model:text unit:text adjacency:text sampling:text sample_rate:real noise_multiplier:real "
-    "clip_l2:real normaliser:real delta:real",
+    "dp": "model:text noise_shares:int? unit:text adjacency:text sampling:text sample_rate:real "
+    "noise_multiplier:real clip_l2:real normaliser:real delta:real",
     "plan": "protocol:text session:session federation:name charter:hex roster_epoch:int policy:hex job:name "
     "job_digest:hex round:int rounds:int scheme:text threshold:int? he:text? validity:validity? "
     "architecture:hex model:hex parameters:int cohort:[silo] servers:[server] "
@@ -78,12 +78,16 @@ SHAPES = {
     "round": "offer:envelope manifests:{envelope} refusals:{envelope} accepted:[envelope] "
     "survivors:[envelope] openings:[envelope] keys:{envelope} consistency:{envelope} sum:[envelope] "
     "opened:{envelope} coins:[envelope] proofs:{envelope} verdicts:[envelope] result:envelope",
-    "ledger_open": "dataset:name unit:text epsilon:caps delta_max:real *",
-    "caps": "round:real job:real lifetime:real",
-    "reserve": "job:name job_digest:hex context:hex round:int event:event delta:real log_head:head",
+    "ledger_open": "format:int dataset:name unit:text epsilon:caps delta_max:real *",
+    "caps": "round:real job:real lifetime:real fallback:fallback_caps? *",
+    "fallback_caps": "round:real job:real lifetime:real",
+    "reserve": "job:name job_digest:hex dataset:name first_round:int last_round:int event:event "
+    "fallback:event? delta:real log_head:head",
+    "begin": "job_digest:hex context:hex round:int log_head:head",
     "event": "mechanism:text sample_rate:real noise_multiplier:real steps:int",
     "claim": "silos:{spent} statement:text *",
-    "spent": "epsilon:real epsilon_rdp:real rounds:int steps:int",
+    "spent": "epsilon:real epsilon_rdp:real epsilon_fallback:real epsilon_fallback_rdp:real rounds:int "
+    "steps:int",
 }
 
 

@@ -10,8 +10,8 @@ from policies.loader import LoadedPolicy
 from privacy.errors import ConfigurationError
 from privacy.ids import Context, Digest, SiloId
 from privacy.keystore import Identity
+from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
 from silo_agent.ledger.ledger import Ledger, ledger_origin
-from silo_agent.ledger.spending import EpsilonCaps, Opening
 from silo_agent.settings import SiloSettings
 
 
@@ -25,7 +25,13 @@ def opening_for(dataset: str, settings: SiloSettings, policy: LoadedPolicy) -> O
     terms = settings.datasets[dataset]
     spec = policy.model.spec
     limits = spec.limits
-    caps = EpsilonCaps(round=limits.epsilon.round, job=limits.epsilon.job, lifetime=limits.epsilon.lifetime)
+    whole, own = limits.epsilon, limits.of_fallback
+    caps = EpsilonCaps(
+        round=whole.round,
+        job=whole.job,
+        lifetime=whole.lifetime,
+        fallback=FallbackCaps(round=own.round, job=own.job, lifetime=own.lifetime),
+    )
     return Opening(
         dataset=dataset,
         unit=ledger_unit(policy),
@@ -73,7 +79,7 @@ class Books:
         return self._ledgers[dataset]
 
     def last_round(self, job_digest: Digest) -> int:
-        """Number of the job's last round that was charged to any dataset; 0 for a new job."""
+        """Number of the job's last round that began on any dataset; 0 for a new job."""
         return max(ledger.last_round(job_digest) for ledger in self._ledgers.values())
 
     def all_spent(self) -> bool:
@@ -81,7 +87,7 @@ class Books:
         return all(ledger.is_spent() for ledger in self._ledgers.values())
 
     def settle_if_open(self, context: Context, now: datetime) -> None:
-        """Settle a round that a crash left begun although its contribution is complete."""
+        """Settle the block that a round ends whose contribution is complete, be it after a crash."""
         for ledger in self._ledgers.values():
             if ledger.is_open(context):
                 ledger.settle(context, now)

@@ -1,12 +1,14 @@
-"""The rules of spending: a round is reserved within its caps, once, before any data are read.
+"""The rules of spending: rounds are reserved within their caps, before any data are read, and begin once.
 
-RESERVE → BEGIN → SETTLE, each on disk before the next step of the round. What is reserved stays charged,
-whether or not the round came to an end.
+RESERVE (a block of a job's rounds) → BEGIN (each round) → SETTLE (the block), each on disk before the next
+step (ADR 18). What is reserved stays charged, whether or not its rounds began or came to an end.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,25 +16,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from privacy.chain import Entry, Head
-from privacy.dp.accountant import epsilon
-from privacy.dp.events import DpEvent
-from privacy.errors import BudgetExhausted, Conflict, OutOfOrder
+from privacy.errors import Conflict, OutOfOrder
 from privacy.identity import SigningKey
 from privacy.ids import Context, Digest, SiloId
+from silo_agent.ledger.admission import (
+    CapReached,
+    Quote,
+    RoundCharge,
+    assert_in_order,
+    assert_within_caps,
+    block_size,
+    quote,
+)
+from silo_agent.ledger.entries import Begin, Opening, Reserve
 from silo_agent.ledger.journal import Journal, read_journal
-from silo_agent.ledger.spending import Account, Begin, JobCharge, Opening, Reserve, Settle
-
-
-class CapReached(BudgetExhausted):
-    """Which cap a reservation would pass."""
-
-    def __init__(self, cap: str, limit: float, cost: float) -> None:
-        super().__init__(
-            f"{cap}: expected at most {limit:g}, got {cost:.4g} with this round; "
-            "the owner of the data may raise the cap in silo.yaml, or the job must ask for less"
-        )
-        self.cap = cap
-
+from silo_agent.ledger.spending import Account
 
 _LEAST_ROUND = 1e-3
 """ε below which no useful round fits: a remainder this small counts as spent."""
@@ -42,13 +40,25 @@ _LEAST_ROUND = 1e-3
 class Reserved:
     """Evidence that a round is paid for: only ``Ledger.reserve`` returns one."""
 
-    context: Context
-    steps: int
-    epsilon_round: float
-    epsilon_job: float
-    epsilon_lifetime: float
+    charge: RoundCharge
+    block: tuple[int, int]
+    """First and last round of the block that pays."""
+    new: bool
+    """Whether the block was reserved just now, or earlier."""
+    quote: Quote
+    """What the dataset's account has come to, all reserved blocks included."""
     head: Head
-    """Head of the ledger after the reservation; the manifest shows it to others."""
+    """Head of the ledger after the reservation."""
+
+    @property
+    def context(self) -> Context:
+        """The round that may begin."""
+        return self.charge.context
+
+    @property
+    def steps(self) -> int:
+        """How many steps it may take."""
+        return self.charge.event.steps
 
 
 def ledger_origin(federation: str, silo: SiloId, dataset: str) -> str:
@@ -57,15 +67,16 @@ def ledger_origin(federation: str, silo: SiloId, dataset: str) -> str:
 
 
 class Ledger:
-    """One dataset's budget, held by the one process that may spend it."""
+    """One dataset's budget, held by the one process that may spend it; its threads take turns."""
 
     def __init__(self, path: Path, origin: str, key: SigningKey, opening: Opening, now: datetime) -> None:
         """Open or create. A change of caps by their owner is recorded as another ``open`` entry.
 
         Raises:
-            LedgerDamaged, ConfigurationError: as ``Journal``.
+            LedgerDamaged, ConfigurationError: as ``Journal``; or an earlier release wrote it.
             Conflict: the ledger counts another dataset, unit or patient column than ``opening``.
         """
+        self._turn = threading.RLock()
         self._journal = Journal(path, origin, key)
         try:
             self._account = _replay(self._journal.entries)
@@ -88,102 +99,109 @@ class Ledger:
         return self._journal.head
 
     def last_round(self, job_digest: Digest) -> int:
-        """Number of the job's last round that was charged; 0 for a new job."""
-        return self._account.last_round(job_digest)
+        """Number of the job's last round that began; 0 for a new job."""
+        job = self._account.jobs.get(job_digest)
+        return 0 if job is None else job.last_begun
 
-    def is_reserved(self, context: Context) -> bool:
-        """Whether that round was ever paid for."""
-        return context in self._account.reserved
+    def covers(self, job_digest: Digest, number: int) -> bool:
+        """Whether that round is reserved and may still begin."""
+        job = self._account.jobs.get(job_digest)
+        return job is not None and job.holds(number)
 
     def is_open(self, context: Context) -> bool:
-        """Whether that round has begun and is not settled."""
-        return context in self._account.begun - self._account.settled
+        """Whether that round has begun and is the last of a block that is not settled."""
+        job_digest, number = self._account.begun.get(context, (None, 0))
+        if job_digest is None:
+            return False
+        job = self._account.jobs[job_digest]
+        return not job.settled and number == job.block[1]
 
     def is_spent(self) -> bool:
         """Whether the lifetime caps leave no room for any round."""
-        caps = self._opening
+        caps, account = self._opening.epsilon, self._account
         return (
-            self._account.epsilon > caps.epsilon.lifetime - _LEAST_ROUND
-            or self._account.delta >= caps.delta_max
+            account.epsilon > caps.lifetime - _LEAST_ROUND
+            or account.epsilon_fallback > caps.of_fallback.lifetime - _LEAST_ROUND
+            or account.delta >= self._opening.delta_max
         )
 
-    def foresee(self, job_digest: Digest, job: str, event: DpEvent, delta: float) -> None:
-        """Compute what ``reserve`` will need, so that it finds it cached. Changes nothing."""
-        _ = epsilon([event], delta), self._charge(job_digest, job, delta).with_event(event).epsilon
+    def foresee(self, job_digest: Digest, number: int, rounds: int) -> None:
+        """Compute what ``reserve`` will need for a coming round of a job that is known, so that it finds it
+        cached. Changes nothing."""
+        job = self._account.jobs.get(job_digest)
+        if job is not None and not job.holds(number):
+            quote(self._account, job_digest, job, block_size(number, rounds))
 
-    def reserve(self, reserve: Reserve, now: datetime) -> Reserved:
-        """Charge a round, after these checks and before anything else is done for it:
+    def assess(self, charge: RoundCharge) -> tuple[Reserve | None, Quote]:
+        """What ``reserve`` would write for a round, and what it would come to; nothing for a round that an
+        earlier block pays for. Checks, in this order:
 
-        (1) neither this round nor a later one of the job was reserved: a round is trained once; (2) the
-        job keeps its δ and its mechanism, without which its rounds would not compose as computed;
-        (3) ε of the round, (4) of the job with this round, (5) of the dataset's life, and (6) δ of its
-        life stay within the caps.
+        (1) neither this round nor a later one of the job has begun; (2) the job keeps its δ and its
+        mechanism, without which its rounds would not compose as computed; (3) ε of one round, (4) of the job
+        with this block, (5) of the dataset's life, then (6) the same three of ε_fallback, and (7) δ of the
+        dataset's life stay within the caps. Where a whole block would pass a cap, a smaller one may not.
 
         Raises:
-            Conflict, OutOfOrder: (1), (2). BudgetExhausted: (3) to (6), naming the cap. Nothing is
-                charged then.
+            Conflict, OutOfOrder: (1), (2). CapReached: (3) to (7), of this round alone.
         """
-        # (1)
-        if reserve.context in self._account.reserved:
-            raise Conflict(
-                f"ledger: round {reserve.context[:16]}… was reserved before; a round is trained once"
-            )
-        last = self.last_round(reserve.job_digest)
-        if reserve.round <= last:
-            raise OutOfOrder(
-                f"ledger: expected a round after {last} of job {reserve.job}, got {reserve.round}"
-            )
-        # (2)
-        charge = self._charge(reserve.job_digest, reserve.job, reserve.delta)
-        if charge.delta != reserve.delta:
-            raise Conflict(
-                f"ledger: job {reserve.job}: expected delta {charge.delta!r}, got {reserve.delta!r}"
-            )
-        for past in charge.events[:1]:
-            if _mechanism(past) != _mechanism(reserve.event):
-                raise Conflict(
-                    f"ledger: job {reserve.job}: its sample rate and noise are fixed by its first round"
-                )
-        # (3) to (6)
-        after = charge.with_event(reserve.event)
-        others = [job for digest, job in self._account.jobs.items() if digest != reserve.job_digest]
-        epsilon_round = epsilon([reserve.event], reserve.delta)
-        epsilon_lifetime = after.epsilon + sum(job.epsilon for job in others)
-        caps = self._opening
-        _assert_within("epsilon.round", epsilon_round, caps.epsilon.round)
-        _assert_within("epsilon.job", after.epsilon, caps.epsilon.job)
-        _assert_within("epsilon.lifetime", epsilon_lifetime, caps.epsilon.lifetime)
-        _assert_within("delta_max", reserve.delta + sum(job.delta for job in others), caps.delta_max)
-        entry = self._append("reserve", reserve.model_dump(mode="json"), now)
-        return Reserved(
-            context=reserve.context,
-            steps=reserve.event.steps,
-            epsilon_round=epsilon_round,
-            epsilon_job=after.epsilon,
-            epsilon_lifetime=epsilon_lifetime,
-            head=entry.head,
-        )
+        with self._turn:
+            assert_in_order(self._account, charge)  # (1), (2)
+            if self.covers(charge.job_digest, charge.round):
+                return None, self._within_caps(charge, 0)  # an owner may have lowered them
+            *larger, alone = charge.blocks()
+            for block in larger:
+                with suppress(CapReached):
+                    return block, self._within_caps(charge, block.rounds)  # (3) to (7)
+            return alone, self._within_caps(charge, alone.rounds)
+
+    def _within_caps(self, charge: RoundCharge, more: int) -> Quote:
+        quoted = quote(self._account, charge.job_digest, charge.of_job(self._account), more)
+        assert_within_caps(quoted, self._opening)
+        return quoted
+
+    def reserve(self, charge: RoundCharge, now: datetime) -> Reserved:
+        """Charge the block that a round begins, unless an earlier block pays for it.
+
+        Raises:
+            Conflict, OutOfOrder, CapReached: as ``assess``. Nothing is charged then.
+        """
+        with self._turn:
+            block, quoted = self.assess(charge)
+            if block is not None:
+                self._settle(charge.job_digest, now)
+                self._append("reserve", block.model_dump(mode="json"), now)
+            paid = self._account.jobs[charge.job_digest].block
+            return Reserved(charge, paid, block is not None, quoted, self.head)
 
     def begin(self, reserved: Reserved, now: datetime) -> None:
         """Record that batches and noise are about to be drawn.
 
         Raises:
-            OutOfOrder: begun before; a second run of the same round would spend unseen.
+            OutOfOrder: no open block holds the round, or it or its job's later one has begun: a second run
+                of a round would spend unseen.
         """
-        if reserved.context not in self._account.reserved or reserved.context in self._account.begun:
-            raise OutOfOrder(f"ledger: round {reserved.context[:16]}… is not waiting to begin")
-        self._append("begin", Begin(context=reserved.context).model_dump(mode="json"), now)
+        charge = reserved.charge
+        with self._turn:
+            if not self.covers(charge.job_digest, charge.round) or charge.context in self._account.begun:
+                raise OutOfOrder(f"ledger: round {charge.context[:16]}… is not waiting to begin")
+            begin = Begin(
+                job_digest=charge.job_digest,
+                context=charge.context,
+                round=charge.round,
+                log_head=charge.log_head,
+            )
+            self._append("begin", begin.model_dump(mode="json"), now)
 
     def settle(self, context: Context, now: datetime) -> None:
-        """Record that all was done for which the round was charged.
+        """Close the block whose last round is done.
 
         Raises:
-            OutOfOrder: not begun, or settled before.
+            OutOfOrder: that round has not begun, is not the last of its block, or the block is settled.
         """
-        if context not in self._account.begun or context in self._account.settled:
-            raise OutOfOrder(f"ledger: round {context[:16]}… is not waiting to be settled")
-        steps = self._account.reserved[context].event.steps
-        self._append("settle", Settle(context=context, steps=steps).model_dump(mode="json"), now)
+        with self._turn:
+            if not self.is_open(context):
+                raise OutOfOrder(f"ledger: round {context[:16]}… does not end a block that is open")
+            self._settle(self._account.begun[context][0], now)
 
     def close(self) -> None:
         """Let another process open it."""
@@ -197,20 +215,20 @@ class Ledger:
     ) -> None:
         self.close()
 
-    def _charge(self, job_digest: Digest, job: str, delta: float) -> JobCharge:
-        return self._account.jobs.get(job_digest, JobCharge(job, delta, ()))
+    def _settle(self, job_digest: Digest, now: datetime) -> None:
+        job = self._account.jobs.get(job_digest)
+        if job is not None and not job.settled:
+            self._append("settle", job.settlement(job_digest).model_dump(mode="json"), now)
 
-    def _append(self, kind: str, body: Mapping[str, Any], now: datetime) -> Entry:
-        entry = self._journal.append(kind, dict(body), now)
-        self._account.apply(entry)
-        return entry
+    def _append(self, kind: str, body: Mapping[str, Any], now: datetime) -> None:
+        self._account.apply(self._journal.append(kind, dict(body), now))
 
 
 def read_account(path: Path, origin: str, verify_key: str) -> tuple[Account, tuple[Entry, ...]]:
     """Verify a ledger and add it up without holding it.
 
     Raises:
-        LedgerDamaged, ConfigurationError: as ``read_journal``.
+        LedgerDamaged, ConfigurationError: as ``read_journal``; or an earlier release wrote it.
     """
     entries = read_journal(path, origin, verify_key)
     return _replay(entries), entries
@@ -225,13 +243,3 @@ def _replay(entries: tuple[Entry, ...]) -> Account:
 
 def _scope(opening: Opening) -> str:
     return f"{opening.dataset} per {opening.unit} ({opening.adjacency}, column {opening.patient_id!r})"
-
-
-def _mechanism(event: DpEvent) -> tuple[str, float, float]:
-    return event.mechanism, event.sample_rate, event.noise_multiplier
-
-
-def _assert_within(cap: str, cost: float, limit: float) -> None:
-    # Written so that NaN and infinity fail.
-    if not cost <= limit:
-        raise CapReached(cap, limit, cost)

@@ -6,83 +6,87 @@ composition, which also holds for jobs chosen after seeing earlier results; Roge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, replace
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from privacy.canonical import Frozen, Real
-from privacy.chain import Entry, Head
+from privacy.chain import Entry
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
-from privacy.errors import LedgerDamaged
-from privacy.ids import Context, Digest, HexContext, HexDigest, JobName, Name
-
-PositiveReal = Annotated[Real, Field(gt=0)]
-
-
-class EpsilonCaps(Frozen):
-    """The most ε that a patient's data may cost in one round, in one job, and ever."""
-
-    round: PositiveReal
-    job: PositiveReal
-    lifetime: PositiveReal
-
-
-class Opening(Frozen):
-    """Body of ``open``: whose privacy this ledger counts, and its owner's caps; a later one replaces them."""
-
-    dataset: Name
-    unit: Literal["patient", "record"]
-    adjacency: Literal["add_remove"] = "add_remove"
-    patient_id: str
-    epsilon: EpsilonCaps
-    delta_max: PositiveReal
-
-
-class Reserve(Frozen):
-    """Body of ``reserve``: the worst that the round can cost, charged before data are read."""
-
-    job: JobName
-    job_digest: HexDigest
-    context: HexContext
-    round: Annotated[int, Field(ge=1)]
-    event: DpEvent
-    delta: Annotated[Real, Field(gt=0, lt=1)]
-    log_head: Head
-    """Head of the aggregator's log as it was offered to us: a rewritten log shows."""
-
-
-class Begin(Frozen):
-    """Body of ``begin``: noise and batches are drawn from here on."""
-
-    context: HexContext
-
-
-class Settle(Frozen):
-    """Body of ``settle``: how many of the reserved steps ran. Nothing is refunded."""
-
-    context: HexContext
-    steps: Annotated[int, Field(ge=1)]
+from privacy.errors import ConfigurationError, LedgerDamaged
+from privacy.ids import Context, Digest
+from silo_agent.ledger.entries import FORMAT, Begin, Opening, Reserve, Settle
 
 
 @dataclass(frozen=True)
 class JobCharge:
-    """What one job has reserved."""
+    """What one job has reserved: all its rounds are one mechanism, so they are counted, not listed."""
 
     job: str
     delta: float
-    events: tuple[DpEvent, ...]
+    event: DpEvent
+    """Of one round."""
+    fallback: DpEvent | None
+    rounds: int = 0
+    """Reserved, whether or not they began."""
+    begun: int = 0
+    block: tuple[int, int] = (0, 0)
+    """First and last round of the newest block; earlier ones are over."""
+    begun_in_block: int = 0
+    last_begun: int = 0
+    settled: bool = True
+    """Whether the newest block is settled."""
 
     @property
     def epsilon(self) -> float:
-        """ε of all its rounds at its δ."""
-        return epsilon(self.events, self.delta)
+        """ε of all its reserved rounds at its δ."""
+        return self.epsilon_of(self.rounds)
 
-    def with_event(self, event: DpEvent) -> JobCharge:
-        """The job after one more round."""
-        return JobCharge(self.job, self.delta, (*self.events, event))
+    @property
+    def epsilon_fallback(self) -> float:
+        """The same, should the secure sum fail."""
+        return self.fallback_of(self.rounds)
+
+    def epsilon_of(self, rounds: int) -> float:
+        """ε of so many of its rounds."""
+        return _epsilon(self.event, rounds, self.delta)
+
+    def fallback_of(self, rounds: int) -> float:
+        """ε_fallback of so many of its rounds."""
+        return _epsilon(self.fallback or self.event, rounds, self.delta)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all reserved rounds."""
+        return self.rounds * self.event.steps
+
+    @property
+    def events(self) -> tuple[DpEvent, ...]:
+        """What was reserved, for an accountant."""
+        return (self.event.model_copy(update={"steps": self.steps}),) if self.rounds else ()
+
+    def holds(self, number: int) -> bool:
+        """Whether that round is reserved and may still begin."""
+        first, last = self.block
+        return first <= number <= last and number > self.last_begun and not self.settled
+
+    def settlement(self, job_digest: Digest) -> Settle:
+        """What is to be said of the newest block."""
+        first, last = self.block
+        steps = self.begun_in_block * self.event.steps
+        return Settle(
+            job_digest=job_digest,
+            first_round=first,
+            last_round=last,
+            begun=self.begun_in_block,
+            steps=steps,
+        )
+
+
+def _epsilon(event: DpEvent, rounds: int, delta: float) -> float:
+    if rounds == 0:
+        return 0.0
+    return epsilon((event.model_copy(update={"steps": rounds * event.steps}),), delta)
 
 
 @dataclass
@@ -91,9 +95,8 @@ class Account:
 
     opening: Opening | None = None
     jobs: dict[Digest, JobCharge] = field(default_factory=dict)
-    reserved: dict[Context, Reserve] = field(default_factory=dict)
-    begun: set[Context] = field(default_factory=set)
-    settled: set[Context] = field(default_factory=set)
+    begun: dict[Context, tuple[Digest, int]] = field(default_factory=dict)
+    """Rounds whose batches and noise were drawn: job and number."""
 
     @property
     def epsilon(self) -> float:
@@ -101,19 +104,26 @@ class Account:
         return sum(charge.epsilon for charge in self.jobs.values())
 
     @property
+    def epsilon_fallback(self) -> float:
+        """ε over the dataset's life so far, should every secure sum have failed."""
+        return sum(charge.epsilon_fallback for charge in self.jobs.values())
+
+    @property
     def delta(self) -> float:
         """δ over the dataset's life so far: each job's once."""
         return sum(charge.delta for charge in self.jobs.values())
 
-    def last_round(self, job_digest: Digest) -> int:
-        """Number of the job's last round that was charged; 0 for a new job."""
-        return max((one.round for one in self.reserved.values() if one.job_digest == job_digest), default=0)
+    @property
+    def rounds(self) -> int:
+        """Rounds reserved by all jobs."""
+        return sum(charge.rounds for charge in self.jobs.values())
 
     def apply(self, entry: Entry) -> None:
         """Follow one verified entry.
 
         Raises:
             LedgerDamaged: its owner signed something that the rules of spending do not allow.
+            ConfigurationError: an earlier release wrote it.
         """
         try:
             self._apply(entry)
@@ -124,25 +134,56 @@ class Account:
         if self.opening is None and entry.kind != "open":
             raise LedgerDamaged("ledger: expected it to start with an open entry")
         if entry.kind == "open":
+            _refuse_other_format(entry)
             self.opening = Opening.model_validate(entry.body)
         elif entry.kind == "reserve":
-            self._reserve(Reserve.model_validate(entry.body))
+            self._reserve(Reserve.model_validate(entry.body), entry)
         elif entry.kind == "begin":
-            self._follow(Begin.model_validate(entry.body).context, self.reserved, self.begun, entry)
+            self._begin(Begin.model_validate(entry.body), entry)
         elif entry.kind == "settle":
-            self._follow(Settle.model_validate(entry.body).context, self.begun, self.settled, entry)
+            self._settle(Settle.model_validate(entry.body), entry)
         else:
             raise LedgerDamaged(f"ledger: entry {entry.seq}: unknown kind {entry.kind}")
 
-    def _reserve(self, reserve: Reserve) -> None:
-        if reserve.context in self.reserved:
-            raise LedgerDamaged(f"ledger: round {reserve.context[:16]}… is reserved twice")
-        charge = self.jobs.get(reserve.job_digest, JobCharge(reserve.job, reserve.delta, ()))
-        self.jobs[reserve.job_digest] = charge.with_event(reserve.event)
-        self.reserved[reserve.context] = reserve
+    def _reserve(self, reserve: Reserve, entry: Entry) -> None:
+        new = JobCharge(reserve.job, reserve.delta, reserve.event, reserve.fallback)
+        charge = self.jobs.get(reserve.job_digest, new)
+        if (charge.delta, charge.event, charge.fallback) != (new.delta, new.event, new.fallback):
+            raise LedgerDamaged(f"ledger: entry {entry.seq}: the job's δ or mechanism changed")
+        if reserve.first_round <= charge.block[1]:
+            raise LedgerDamaged(f"ledger: entry {entry.seq}: round {reserve.first_round} is reserved twice")
+        self.jobs[reserve.job_digest] = replace(
+            charge,
+            rounds=charge.rounds + reserve.rounds,
+            block=(reserve.first_round, reserve.last_round),
+            begun_in_block=0,
+            settled=False,
+        )
 
-    @staticmethod
-    def _follow(context: Context, before: Iterable[Context], after: set[Context], entry: Entry) -> None:
-        if context not in before or context in after:
-            raise LedgerDamaged(f"ledger: entry {entry.seq}: {entry.kind} is out of order")
-        after.add(context)
+    def _begin(self, begin: Begin, entry: Entry) -> None:
+        charge = self.jobs.get(begin.job_digest)
+        if charge is None or not charge.holds(begin.round) or begin.context in self.begun:
+            raise LedgerDamaged(f"ledger: entry {entry.seq}: begin is out of order")
+        self.begun[begin.context] = begin.job_digest, begin.round
+        self.jobs[begin.job_digest] = replace(
+            charge,
+            begun=charge.begun + 1,
+            begun_in_block=charge.begun_in_block + 1,
+            last_begun=begin.round,
+        )
+
+    def _settle(self, settle: Settle, entry: Entry) -> None:
+        charge = self.jobs.get(settle.job_digest)
+        if charge is None or charge.settled or settle != charge.settlement(settle.job_digest):
+            raise LedgerDamaged(f"ledger: entry {entry.seq}: settle is out of order or miscounts")
+        self.jobs[settle.job_digest] = replace(charge, settled=True)
+
+
+def _refuse_other_format(entry: Entry) -> None:
+    written = entry.body.get("format", 1)
+    if written != FORMAT:
+        raise ConfigurationError(
+            f"ledger: expected format {FORMAT}, got {written!r}, of another release of Sealsum; read with "
+            "that release what was spent (sealsum silo budget), move the .jsonl and its .head away together, "
+            "keep both, and lower the dataset's budget in silo.yaml by what was spent"
+        )

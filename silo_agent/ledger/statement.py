@@ -7,8 +7,9 @@ from typing import Any
 from privacy.ids import SiloId
 from privacy.keystore import Identity
 from silo_agent.ledger.books import ledger_path, opening_for
+from silo_agent.ledger.entries import Opening
 from silo_agent.ledger.ledger import ledger_origin, read_account
-from silo_agent.ledger.spending import Account, Opening
+from silo_agent.ledger.spending import Account
 from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import SiloSettings
 
@@ -35,28 +36,35 @@ def statement_of(settings: SiloSettings, identity: Identity) -> dict[str, Any]:
 
 def _dataset_statement(opening: Opening, account: Account) -> dict[str, Any]:
     epsilon, delta = account.epsilon, account.delta
+    caps, own = opening.epsilon, opening.epsilon.of_fallback
     return {
         "unit": opening.unit,
         "adjacency": opening.adjacency,
         "caps": {
-            "epsilon": {
-                "round": opening.epsilon.round,
-                "job": opening.epsilon.job,
-                "lifetime": opening.epsilon.lifetime,
-            },
+            "epsilon": {"round": caps.round, "job": caps.job, "lifetime": caps.lifetime},
+            "epsilon_fallback": {"round": own.round, "job": own.job, "lifetime": own.lifetime},
             "delta": opening.delta_max,
         },
-        "spent": {"epsilon": epsilon, "delta": delta, "rounds": len(account.reserved)},
+        "spent": {
+            "epsilon": epsilon,
+            "epsilon_fallback": account.epsilon_fallback,
+            "delta": delta,
+            "rounds": account.rounds,
+            "begun": len(account.begun),
+        },
         "remaining": {
-            "epsilon": max(0.0, opening.epsilon.lifetime - epsilon),
+            "epsilon": max(0.0, caps.lifetime - epsilon),
+            "epsilon_fallback": max(0.0, own.lifetime - account.epsilon_fallback),
             "delta": max(0.0, opening.delta_max - delta),
         },
         "jobs": [
             {
                 "job": charge.job,
                 "job_digest": digest,
-                "rounds": len(charge.events),
+                "rounds": charge.rounds,
+                "begun": charge.begun,
                 "epsilon": charge.epsilon,
+                "epsilon_fallback": charge.epsilon_fallback,
                 "delta": charge.delta,
             }
             for digest, charge in account.jobs.items()

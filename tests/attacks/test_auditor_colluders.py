@@ -122,10 +122,43 @@ def test_a_silo_that_paid_and_was_not_summed_cannot_be_left_out() -> None:
 
 
 def test_a_round_offered_in_secret_shows_in_the_ledgers() -> None:
-    records = honest_records(1)
-    hidden = records.plan(1, session="ff" * 16)
+    records = started(2)
+    records.add_round(1, job_state="finished")
+    hidden = records.plan(2, session="ff" * 16)
     records.reserve(hidden, "silo-2")
     caught(records, 11, "the pack lacks it")
+
+
+def _begin(records: Records, number: int, session: str) -> None:
+    """silo-2 begins a round without reserving anything for it."""
+    plan = records.plan(number, session=session)
+    body = records.ledgers[SiloId(PartyId("silo-2"))].entries[-2].body
+    begin = {"job_digest": plan.job_digest, "context": plan.context, "round": number}
+    records.ledgers[SiloId(PartyId("silo-2"))].add("begin", **begin, log_head=body["log_head"])
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_round_that_begins_twice_or_unreserved_is_caught(number: int) -> None:
+    records = started(2)
+    records.add_round(1, job_state="finished")
+    honest = records.pack()
+    _begin(records, number, "ff" * 16)
+    caught(records, 11, "begins outside a reserved block, or a second time", records.pack_over(honest))
+
+
+def test_a_block_beyond_the_jobs_rounds_is_caught() -> None:
+    records = started(2)
+    block = {"silo-2": {"last_round": 3}}
+    records.add_round(1, reserving=block, job_state="finished")
+    caught(records, 11, "it has no such rounds")
+
+
+def test_rounds_of_a_block_that_never_began_count_in_the_claim() -> None:
+    records = started(2)
+    records.add_round(1, reserving={"silo-2": {"last_round": 2}}, job_state="finished")
+    report = verify_pack(records.pack())
+    assert report.verified, report.fault
+    assert (report.epsilon["silo-1"].rounds, report.epsilon["silo-2"].rounds) == (1, 2)
 
 
 def test_a_model_from_nowhere_breaks_the_chain() -> None:
@@ -337,14 +370,14 @@ def test_a_silo_that_reserved_nothing_is_caught() -> None:
     rewritten(records, "silo-2", lambda entries: entries.__delitem__(slice(1, None)))
     manifest_without_charge(records, records.ledgers[SiloId(PartyId("silo-2"))].head)
     honour_new_manifest(records)
-    caught(records, 11, "was not reserved before the silo took part")
+    caught(records, 11, "was not begun before the silo took part")
 
 
 def test_a_silo_that_reserved_only_afterwards_is_caught() -> None:
     records = honest_records(1)
     manifest_without_charge(records, records.ledgers[SiloId(PartyId("silo-2"))].entries[0].head)
     honour_new_manifest(records)
-    caught(records, 11, "was not reserved before the silo took part")
+    caught(records, 11, "was not begun before the silo took part")
 
 
 @pytest.mark.parametrize(
@@ -379,21 +412,26 @@ def charge_anew(records: Records, change: Callable[[list[tuple[str, Any]]], None
             {"mechanism": "poisson_gaussian", "sample_rate": "0.01", "noise_multiplier": "4.0", "steps": 2},
         ),
         ("delta", "1e-09"),
-        ("round", 2),
         ("job", "other"),
+        ("dataset", "other"),
+        (
+            "fallback",
+            {"mechanism": "poisson_gaussian", "sample_rate": "0.1", "noise_multiplier": "4.0", "steps": 2},
+        ),
     ],
 )
-def test_a_reservation_below_the_plans_terms_is_caught(field: str, value: Any) -> None:
+def test_a_reservation_below_the_jobs_terms_is_caught(field: str, value: Any) -> None:
     records = honest_records(1)
+    honest = records.pack()
     charge_anew(records, lambda entries: entries[1][1].update({field: value}))
-    caught(records, 11, "it is not at the plan's terms")
+    caught(records, 11, "it is not at the job's terms", records.pack_over(honest))
 
 
 def test_a_round_reserved_twice_is_caught() -> None:
     records = honest_records(1)
     honest = records.pack()
     charge_anew(records, lambda entries: entries.insert(2, entries[1]))
-    caught(records, 11, "its context was reserved before", records.pack_over(honest))
+    caught(records, 11, "a round of it was reserved before", records.pack_over(honest))
 
 
 def test_a_ledger_of_another_unit_is_caught() -> None:
@@ -411,7 +449,7 @@ def test_a_ledger_that_does_not_begin_with_its_caps_is_caught() -> None:
 
 def test_spending_above_the_silos_own_caps_is_caught() -> None:
     records = honest_records(1)
-    caps = {"round": "1.0", "job": "0.1", "lifetime": "8.0"}
+    caps = {"round": "1.0", "job": "0.1", "lifetime": "8.0", "fallback": None}
     charge_anew(records, lambda entries: entries[0][1].update(epsilon=caps))
     caught(records, 12, "silo-2: above its caps")
 

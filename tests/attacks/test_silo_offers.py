@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from policies.findings import PolicyRefusal
 from policies.loader import load_threat_model
 from policies.profiles import profile_text
+from privacy.chain import EMPTY
 from privacy.dp.events import round_event
 from privacy.errors import (
     MalformedMessage,
@@ -27,6 +29,7 @@ from privacy.ids import Digest, PartyId, SiloId
 from privacy.plan import DpTerms, JobSpec, RoundPlan, TrainingTerms
 from privacy.wire.envelope import Envelope
 from silo_agent.data.records import Records
+from silo_agent.ledger.admission import Costs, Quote
 from silo_agent.ledger.ledger import Reserved
 from silo_agent.models.adapters import ADAPTERS
 from silo_agent.participation import (
@@ -190,11 +193,15 @@ def test_training_takes_the_reservation_of_this_very_round() -> None:
     model = check_model(invitation, FEDERATION.initial_model())
     records = Records(np.zeros((60, 2), dtype=np.float32), np.zeros(60, dtype=np.float32))
     other = _clear(_offer(FEDERATION.plan(JOB, session="ff" * 16))).plan.context
-    head = invitation.log_head
+    paid = charge_for(invitation)
+    assert paid is not None
+    nothing = Quote(Costs(0, 0, 0), Costs(0, 0, 0), 0)
     for unpaid in (
         None,
-        Reserved(other, 2, 0, 0, 0, head),
-        Reserved(invitation.plan.context, 1, 0, 0, 0, head),
+        Reserved(replace(paid, context=other), (1, 1), True, nothing, EMPTY),
+        Reserved(
+            replace(paid, event=paid.event.model_copy(update={"steps": 1})), (1, 1), True, nothing, EMPTY
+        ),
     ):
         with pytest.raises(SealsumError, match="expected a reservation for this round"):
             train_update(invitation, model, ADAPTERS["logistic"], records, unpaid)

@@ -23,8 +23,9 @@ from privacy.keystore import load_identity
 from privacy.plan import JobSpec, RoundPlan
 from sealsum.evidence import build_pack
 from sealsum.evidence_report import plain_report
+from silo_agent.ledger.admission import RoundCharge
+from silo_agent.ledger.entries import EpsilonCaps, Opening
 from silo_agent.ledger.ledger import Ledger, ledger_origin
-from silo_agent.ledger.spending import EpsilonCaps, Opening, Reserve
 from tests.aggregator_world import Silo, World, client_of, on_loop, send_share, submit
 from tests.evidence_pack import AT
 from tests.federation import Federation
@@ -54,6 +55,7 @@ class Books:
         opening = Opening(
             dataset=spec.dataset, unit="patient", patient_id="patient", epsilon=caps, delta_max=1e-4
         )
+        self._dataset = spec.dataset
         self._files = {silo: root / silo / f"{spec.dataset}.jsonl" for silo in federation.charter.silos}
         self._ledgers = {
             silo: Ledger(
@@ -63,22 +65,25 @@ class Books:
         }
 
     def charge(self, silo: str, plan: RoundPlan) -> Head:
-        """Reserve, begin and settle a round; the head after the reservation."""
+        """Reserve, begin and settle a round; the head after that."""
         assert plan.dp is not None
         ledger = self._ledgers[SiloId(PartyId(silo))]
-        reserve = Reserve(
+        charge = RoundCharge(
             job=plan.job,
             job_digest=plan.job_digest,
+            dataset=self._dataset,
             context=plan.context,
             round=plan.round,
+            rounds=plan.rounds,
             event=round_event(plan.dp, plan.training),
+            fallback=None,
             delta=plan.dp.delta,
             log_head=EMPTY,
         )
-        reserved = ledger.reserve(reserve, NOW)
+        reserved = ledger.reserve(charge, NOW)
         ledger.begin(reserved, NOW)
         ledger.settle(plan.context, NOW)
-        return reserved.head
+        return ledger.head
 
     def charge_all(self, silos: Any) -> None:
         """Have each of these silos charge its rounds."""

@@ -110,8 +110,9 @@ def test_two_rounds_of_a_job_compose_in_the_ledger(servers: Loopback, tmp_path: 
     assert _run(config) == EXIT_DONE
     account, entries = _account(servers, config)
     assert [entry.kind for entry in entries] == ["open", *["reserve", "begin", "settle"] * 2]
-    assert len(account.jobs[job.digest].events) == 2
-    assert first.context in account.settled
+    assert account.jobs[job.digest].rounds == 2
+    assert account.jobs[job.digest].settled
+    assert first.context in account.begun
 
 
 def test_a_job_beyond_the_budget_is_refused_in_public_words_and_ends_with_4(
@@ -182,10 +183,11 @@ def test_a_round_that_was_answered_never_comes_back_even_after_a_restart(
     servers.open_round(job, 1, session="ff" * 16)
     _run(config)
     assert [refusal.rule for refusal in servers.refusals] == ["round.answered"]
-    assert len(_account(servers, config)[0].reserved) == 1
+    account, _ = _account(servers, config)
+    assert (account.rounds, len(account.begun)) == (1, 1)
 
 
-def test_a_contribution_left_by_a_crash_is_resent_byte_for_byte(
+def test_pitfall_8_a_contribution_left_by_a_crash_is_resent_byte_for_byte(
     servers: Loopback, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = servers.silo_files(tmp_path, patients(80))
@@ -200,7 +202,8 @@ def test_a_contribution_left_by_a_crash_is_resent_byte_for_byte(
     assert _run(config) == EXIT_DONE
     base = f"/v1/rounds/{plan.context}"
     assert servers.uploads[f"{base}/parts/0"] == [stored]
-    assert len(_account(servers, config)[0].reserved) == 1
+    account, _ = _account(servers, config)
+    assert (account.rounds, len(account.begun)) == (1, 1)
 
 
 def _lies(servers: Loopback) -> dict[str, Callable[[RoundPlan], Any]]:

@@ -24,11 +24,12 @@ from privacy.errors import (
     SealsumError,
 )
 from privacy.identity import SigningKey
-from privacy.ids import Context, Digest
+from privacy.ids import Context, Digest, JobId
 from silo_agent.ledger import journal as journal_module
+from silo_agent.ledger.admission import CapReached, RoundCharge
+from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
 from silo_agent.ledger.journal import Journal, read_journal
-from silo_agent.ledger.ledger import CapReached, Ledger, Reserved, read_account
-from silo_agent.ledger.spending import EpsilonCaps, Opening, Reserve
+from silo_agent.ledger.ledger import Ledger, Reserved, read_account
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ORIGIN = "fed/ledger/silo-1/cardio"
@@ -39,24 +40,38 @@ ROUND = epsilon([EVENT], DELTA)
 
 
 def _opening(
-    round_: float = 10.0, job: float = 10.0, lifetime: float = 10.0, delta_max: float = 1e-4
+    round_: float = 10.0,
+    job: float = 10.0,
+    lifetime: float = 10.0,
+    delta_max: float = 1e-4,
+    fallback: FallbackCaps | None = None,
 ) -> Opening:
     return Opening(
         dataset="cardio",
         unit="patient",
         patient_id="patient",
-        epsilon=EpsilonCaps(round=round_, job=job, lifetime=lifetime),
+        epsilon=EpsilonCaps(round=round_, job=job, lifetime=lifetime, fallback=fallback),
         delta_max=delta_max,
     )
 
 
-def _reserve(number: int, job: str = "a", event: DpEvent = EVENT, delta: float = DELTA) -> Reserve:
-    return Reserve(
-        job=f"job-{job}",
+def _charge(
+    number: int,
+    job: str = "a",
+    event: DpEvent = EVENT,
+    delta: float = DELTA,
+    rounds: int = 10,
+    fallback: DpEvent | None = None,
+) -> RoundCharge:
+    return RoundCharge(
+        job=JobId(f"job-{job}"),
         job_digest=Digest(job * 64),
+        dataset="cardio",
         context=Context(Digest(f"{ord(job):02x}" + f"{number:062x}")),
         round=number,
+        rounds=rounds,
         event=event,
+        fallback=fallback,
         delta=delta,
         log_head=EMPTY,
     )
@@ -72,10 +87,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def _train(ledger: Ledger, number: int) -> Reserved:
-    reserved = ledger.reserve(_reserve(number), NOW)
+    reserved = ledger.reserve(_charge(number), NOW)
     ledger.begin(reserved, NOW)
     ledger.settle(reserved.context, NOW)
     return reserved
+
+
+def _holds(ledger: Ledger, number: int, job: str = "a") -> bool:
+    return ledger.covers(_charge(number, job).job_digest, number)
 
 
 # --- crashes ---
@@ -91,14 +110,14 @@ def test_a_torn_last_entry_is_dropped_while_its_head_was_not_written(path: Path)
     with _open(path) as ledger:
         _train(ledger, 1)
         head_before = path.with_suffix(".head").read_bytes()
-        ledger.reserve(_reserve(2), NOW)
+        ledger.reserve(_charge(2), NOW)
     whole = path.read_bytes()
     for length in _last_entry_cuts(whole):
         path.write_bytes(whole[:length])
         path.with_suffix(".head").write_bytes(head_before)
         with _open(path) as ledger:
-            assert not ledger.is_reserved(_reserve(2).context)
-            assert ledger.is_reserved(_reserve(1).context)
+            assert not _holds(ledger, 2)
+            assert ledger.last_round(_charge(1).job_digest) == 1
         assert path.read_bytes().endswith(b"\n")
 
 
@@ -116,10 +135,10 @@ def test_a_cut_below_the_witnessed_head_is_a_truncated_ledger(path: Path) -> Non
 def test_an_entry_whose_head_was_not_written_stays_charged(path: Path) -> None:
     with _open(path) as ledger:
         head_before = path.with_suffix(".head").read_bytes()
-        ledger.reserve(_reserve(1), NOW)
+        ledger.reserve(_charge(1), NOW)
     path.with_suffix(".head").write_bytes(head_before)
     with _open(path) as ledger:
-        assert ledger.is_reserved(_reserve(1).context)
+        assert _holds(ledger, 1)
 
 
 def test_no_flipped_byte_of_a_journal_opens(path: Path) -> None:
@@ -137,10 +156,10 @@ def test_no_flipped_byte_of_a_journal_opens(path: Path) -> None:
 
 def test_an_older_copy_of_the_journal_is_refused(path: Path, tmp_path: Path) -> None:
     with _open(path) as ledger:
-        ledger.reserve(_reserve(1), NOW)
+        ledger.reserve(_charge(1), NOW)
     shutil.copy(path, tmp_path / "backup")
     with _open(path) as ledger:
-        ledger.reserve(_reserve(2), NOW)
+        ledger.reserve(_charge(2), NOW)
     shutil.copy(tmp_path / "backup", path)
     with pytest.raises(LedgerDamaged, match="truncated ledger"):
         _open(path)
@@ -150,7 +169,7 @@ def test_an_older_copy_of_the_journal_is_refused(path: Path, tmp_path: Path) -> 
 
 def test_a_removed_head_file_is_missed(path: Path) -> None:
     with _open(path) as ledger:
-        ledger.reserve(_reserve(1), NOW)
+        ledger.reserve(_charge(1), NOW)
     path.with_suffix(".head").unlink()
     with pytest.raises(LedgerDamaged, match="expected it beside"):
         _open(path)
@@ -232,32 +251,32 @@ def test_a_reservation_beyond_a_cap_is_refused_by_the_caps_name_and_charges_noth
 ) -> None:
     with _open(path, opening) as ledger:
         with pytest.raises(CapReached, match=cap) as caught:
-            ledger.reserve(_reserve(1), NOW)
+            ledger.reserve(_charge(1), NOW)
         assert caught.value.cap == cap
         assert isinstance(caught.value, BudgetExhausted)
-        assert not ledger.is_reserved(_reserve(1).context)
+        assert not _holds(ledger, 1)
     assert len(read_journal(path, ORIGIN, KEY.verify_key)) == 1
 
 
 def test_a_reservation_exactly_at_its_caps_passes(path: Path) -> None:
     exact = _opening(round_=ROUND, job=ROUND, lifetime=ROUND, delta_max=DELTA)
     with _open(path, exact) as ledger:
-        assert ledger.reserve(_reserve(1), NOW).epsilon_lifetime == ROUND
+        assert ledger.reserve(_charge(1), NOW).quote.epsilon.lifetime == ROUND
         assert ledger.is_spent()
 
 
 def test_rounds_of_a_job_compose_tighter_than_they_add(path: Path) -> None:
     with _open(path) as ledger:
         for number in range(1, 5):
-            reserved = ledger.reserve(_reserve(number), NOW)
-        assert reserved.epsilon_job == epsilon([EVENT] * 4, DELTA)
-        assert reserved.epsilon_job < 4 * ROUND
+            reserved = ledger.reserve(_charge(number), NOW)
+        assert reserved.quote.epsilon.job == epsilon([EVENT] * 4, DELTA)
+        assert reserved.quote.epsilon.job < 4 * ROUND
 
 
 def test_jobs_add_up_in_epsilon_and_delta(path: Path) -> None:
     with _open(path) as ledger:
-        ledger.reserve(_reserve(1, "a"), NOW)
-        assert ledger.reserve(_reserve(1, "b"), NOW).epsilon_lifetime == pytest.approx(2 * ROUND)
+        ledger.reserve(_charge(1, "a"), NOW)
+        assert ledger.reserve(_charge(1, "b"), NOW).quote.epsilon.lifetime == pytest.approx(2 * ROUND)
     account, _ = read_account(path, ORIGIN, KEY.verify_key)
     assert account.delta == pytest.approx(2 * DELTA)
 
@@ -265,55 +284,61 @@ def test_jobs_add_up_in_epsilon_and_delta(path: Path) -> None:
 def test_unsettled_rounds_stay_charged_across_a_restart(path: Path) -> None:
     tight = _opening(round_=ROUND, job=ROUND * 1.5, lifetime=ROUND * 1.5)
     with _open(path, tight) as ledger:
-        ledger.reserve(_reserve(1, "a"), NOW)
+        ledger.reserve(_charge(1, "a"), NOW)
     with _open(path, tight) as ledger, pytest.raises(CapReached, match=r"epsilon\.lifetime"):
-        ledger.reserve(_reserve(1, "b"), NOW)
+        ledger.reserve(_charge(1, "b"), NOW)
 
 
 def test_two_jobs_at_the_cap_exactly_one_passes(path: Path) -> None:
     with _open(path, _opening(lifetime=ROUND * 1.9)) as ledger:
-        ledger.reserve(_reserve(1, "a"), NOW)
+        ledger.reserve(_charge(1, "a"), NOW)
         with pytest.raises(CapReached, match=r"epsilon\.lifetime"):
-            ledger.reserve(_reserve(1, "b"), NOW)
+            ledger.reserve(_charge(1, "b"), NOW)
 
 
 # --- order ---
 
 
-def test_a_round_is_reserved_once(path: Path) -> None:
+def test_a_round_begins_once_and_no_round_before_it(path: Path) -> None:
     with _open(path) as ledger:
-        ledger.reserve(_reserve(1), NOW)
-        with pytest.raises(Conflict, match="trained once"):
-            ledger.reserve(_reserve(1), NOW)
+        _train(ledger, 2)
+        for number in (1, 2):
+            with pytest.raises(OutOfOrder, match=r"after 2 .* trained once"):
+                ledger.reserve(_charge(number), NOW)
+    with _open(path) as ledger, pytest.raises(OutOfOrder, match=r"after 2 .* trained once"):
+        ledger.reserve(_charge(2), NOW)
 
 
-def test_a_round_before_the_jobs_last_is_not_reserved(path: Path) -> None:
+def test_a_round_that_a_crash_left_reserved_begins_without_another_charge(path: Path) -> None:
     with _open(path) as ledger:
-        ledger.reserve(_reserve(2), NOW)
-        with pytest.raises(OutOfOrder, match="after 2"):
-            ledger.reserve(_reserve(1), NOW)
+        assert ledger.reserve(_charge(1), NOW).new
+    with _open(path) as ledger:
+        again = ledger.reserve(_charge(1), NOW)
+        assert not again.new
+        assert again.quote.epsilon.job == ROUND
+        ledger.begin(again, NOW)
 
 
-@pytest.mark.parametrize("change", [{"sample_rate": 0.2}, {"noise_multiplier": 5.0}])
+@pytest.mark.parametrize("change", [{"sample_rate": 0.2}, {"noise_multiplier": 5.0}, {"steps": 1}])
 def test_a_jobs_mechanism_is_fixed_by_its_first_round(path: Path, change: dict[str, float]) -> None:
     with _open(path) as ledger:
-        ledger.reserve(_reserve(1), NOW)
+        ledger.reserve(_charge(1), NOW)
         with pytest.raises(Conflict, match="fixed by its first round"):
-            ledger.reserve(_reserve(2, event=EVENT.model_copy(update=change)), NOW)
+            ledger.reserve(_charge(2, event=EVENT.model_copy(update=change)), NOW)
         with pytest.raises(Conflict, match="delta"):
-            ledger.reserve(_reserve(2, delta=1e-6), NOW)
+            ledger.reserve(_charge(2, delta=1e-6), NOW)
 
 
 def test_begin_and_settle_follow_each_other_once(path: Path) -> None:
     with _open(path) as ledger:
-        reserved = ledger.reserve(_reserve(1), NOW)
-        with pytest.raises(OutOfOrder, match="waiting to be settled"):
+        reserved = ledger.reserve(_charge(1), NOW)
+        with pytest.raises(OutOfOrder, match="does not end a block"):
             ledger.settle(reserved.context, NOW)
         ledger.begin(reserved, NOW)
         with pytest.raises(OutOfOrder, match="waiting to begin"):
             ledger.begin(reserved, NOW)
         ledger.settle(reserved.context, NOW)
-        with pytest.raises(OutOfOrder, match="waiting to be settled"):
+        with pytest.raises(OutOfOrder, match="does not end a block"):
             ledger.settle(reserved.context, NOW)
 
 
@@ -330,7 +355,7 @@ def test_changed_caps_are_recorded_and_another_unit_is_refused(path: Path) -> No
 
 def test_a_signed_ledger_that_breaks_the_rules_is_damaged(path: Path) -> None:
     with Journal(path, ORIGIN, KEY) as journal:
-        journal.append("reserve", _reserve(1).model_dump(mode="json"), NOW)
+        journal.append("reserve", next(_charge(1).blocks()).model_dump(mode="json"), NOW)
     with pytest.raises(LedgerDamaged, match="start with an open entry"):
         _open(path)
 
@@ -340,10 +365,14 @@ def test_entries_are_what_the_architecture_says(path: Path) -> None:
         _train(ledger, 1)
     lines = [parse_entry(line) for line in path.read_bytes().splitlines()]
     bodies: dict[str, Entry] = {entry.kind: entry for entry in lines}
-    assert set(bodies["open"].body) == {"dataset", "unit", "adjacency", "patient_id", "epsilon", "delta_max"}
-    assert set(bodies["reserve"].body) == {
-        "job", "job_digest", "context", "round", "event", "delta", "log_head",
+    assert set(bodies["open"].body) == {
+        "format", "dataset", "unit", "adjacency", "patient_id", "epsilon", "delta_max",
     }  # fmt: skip
-    assert set(bodies["begin"].body) == {"context"}
-    assert bodies["settle"].body["steps"] == 2
+    assert set(bodies["open"].body["epsilon"]) == {"round", "job", "lifetime", "fallback"}
+    assert set(bodies["reserve"].body) == {
+        "job", "job_digest", "dataset", "first_round", "last_round", "event", "fallback", "delta", "log_head",
+    }  # fmt: skip
+    assert set(bodies["begin"].body) == {"job_digest", "context", "round", "log_head"}
+    settled = {"job_digest": "a" * 64, "first_round": 1, "last_round": 1, "begun": 1, "steps": 2}
+    assert bodies["settle"].body == settled
     assert canonical_bytes(lines[-1].head) == path.with_suffix(".head").read_bytes()

@@ -21,7 +21,7 @@ from privacy.keystore import load_identity
 from privacy.secagg.he import parameters
 from silo_agent.cli import silo
 from silo_agent.ledger.books import Books, ledger_path
-from silo_agent.ledger.ledger import CapReached
+from silo_agent.ledger.admission import CapReached
 from silo_agent.own_policy import load_own_policy
 from silo_agent.refusals import refusal_of
 from silo_agent.round_memory import RoundMemory
@@ -139,7 +139,7 @@ def test_the_budget_of_an_unused_dataset_is_whole(tmp_path: Path) -> None:
     result = CliRunner().invoke(silo, ["budget", "--config", str(config), "--json"])
     assert result.exit_code == 0, result.output
     [dataset] = json.loads(result.output)["datasets"].values()
-    assert dataset["spent"] == {"epsilon": 0, "delta": 0, "rounds": 0}
+    assert dataset["spent"] == dict.fromkeys(("epsilon", "epsilon_fallback", "delta", "rounds", "begun"), 0)
     assert dataset["remaining"]["epsilon"] == dataset["caps"]["epsilon"]["lifetime"]
     assert CliRunner().invoke(silo, ["budget", "--config", str(config)]).exit_code == 0
 
