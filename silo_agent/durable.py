@@ -23,11 +23,8 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, raw: bytes, *, sync_name: bool = True) -> None:
-    """Replace a file as a whole, mode 0600.
-
-    With ``sync_name=False`` a power cut may bring the former file back, still whole.
-    """
+def write_durably(path: Path, raw: bytes) -> None:
+    """Replace a file as a whole, mode 0600."""
     scratch = path.with_name(path.name + ".tmp")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -35,5 +32,4 @@ def write_durably(path: Path, raw: bytes, *, sync_name: bool = True) -> None:
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(path)
-    if sync_name:
-        sync_directory(path.parent)
+    sync_directory(path.parent)

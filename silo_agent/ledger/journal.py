@@ -4,10 +4,14 @@ One canonical entry a line, fsynced before ``append`` returns. Beside it a head 
 entry, so that a journal restored from an older copy is recognised. Knows nothing of budgets.
 
     <name>.jsonl   the entries          <name>.head   {"hash","seq"} of the last entry that returned
+
+The head is one record in one sector, written over in place: a disk keeps the old one or the new one. It need
+not be as durable as the entries: an older head names an entry that is there, and passes.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -22,9 +26,12 @@ from privacy.canonical import canonical_bytes, parse_canonical
 from privacy.chain import EMPTY, MAX_ENTRY_BYTES, Entry, Head, next_entry, parse_entry, verify_entries
 from privacy.errors import ConfigurationError, LedgerDamaged, MalformedMessage, SealsumError
 from privacy.identity import SigningKey
-from silo_agent.durable import private_directory, sync_directory, write_durably
+from silo_agent.durable import private_directory, sync_directory
 
 _log = logging.getLogger(__name__)
+
+_SECTOR = 512
+"""Bytes that a disk writes as a whole or not at all; every head fits."""
 
 
 class Journal:
@@ -46,6 +53,7 @@ class Journal:
         private_directory(path.parent)
         created = not path.exists()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._head: int | None = None
         try:
             self._lock()  # (1)
             if created:
@@ -60,8 +68,10 @@ class Journal:
                 os.fsync(self._descriptor)
             self._size = len(whole)
             self._entries = _verified(whole, path, origin, key.verify_key)  # (3), (4)
+            self._head = os.open(_head_path(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            sync_directory(path.parent)
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
 
     def _lock(self) -> None:
@@ -82,8 +92,8 @@ class Journal:
         """The last entry, as others witness it."""
         return self._entries[-1].head if self._entries else EMPTY
 
-    def append(self, kind: str, body: dict[str, Any], now: datetime) -> Entry:
-        """Sign and store one entry; it is on disk when this returns.
+    def append(self, kind: str, body: dict[str, Any], now: datetime, *, head_durably: bool = True) -> Entry:
+        """Sign and store one entry; it is on disk when this returns, with ``head_durably`` its head too.
 
         Raises:
             SealsumError: the disk refused. The journal takes no more entries until it is opened anew,
@@ -98,8 +108,7 @@ class Journal:
             self._write(line)
             self._entries.append(entry)
             self._size += len(line)
-            # A power cut may bring an older head back: it then names an entry that is there, and passes.
-            write_durably(_head_path(self.path), canonical_bytes(entry.head), sync_name=False)
+            self._write_head(entry.head, head_durably)
         except OSError as error:
             self._failed = True
             raise SealsumError(f"{self.path}: cannot be written ({error.strerror}); free the disk") from error
@@ -111,8 +120,17 @@ class Journal:
             written += os.write(self._descriptor, line[written:])
         os.fsync(self._descriptor)
 
+    def _write_head(self, head: Head, durably: bool) -> None:
+        if self._head is None or os.pwrite(self._head, _record(head), 0) != _SECTOR:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(_head_path(self.path)))
+        if durably:
+            os.fsync(self._head)
+
     def close(self) -> None:
         """Release the lock."""
+        if self._head is not None:
+            os.close(self._head)
+            self._head = None
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -168,12 +186,22 @@ def _head_path(path: Path) -> Path:
     return path.with_suffix(".head")
 
 
+def _record(head: Head) -> bytes:
+    return canonical_bytes(head).ljust(_SECTOR - 1) + b"\n"
+
+
 def _stored_head(path: Path) -> Head:
+    """The witnessed head; a file that was made and not yet written says as little as none."""
+    file = _head_path(path)
     try:
-        raw = _head_path(path).read_bytes()
+        raw = file.read_bytes()
+        while (again := file.read_bytes()) != raw:  # the agent was writing
+            raw = again
     except FileNotFoundError:
         return EMPTY
+    if not raw:
+        return EMPTY
     try:
-        return Head.model_validate(parse_canonical(raw, 1024))
+        return Head.model_validate(parse_canonical(raw.rstrip(), _SECTOR))
     except (MalformedMessage, ValidationError) as error:
         raise LedgerDamaged(f"{_head_path(path)}: expected the ledger's head") from error

@@ -190,7 +190,8 @@ class Ledger:
                 round=charge.round,
                 log_head=charge.log_head,
             )
-            self._append("begin", begin.model_dump(mode="json"), now)
+            # One fsync a round: the head follows with the block's end.
+            self._append("begin", begin.model_dump(mode="json"), now, head_durably=False)
 
     def settle(self, context: Context, now: datetime) -> None:
         """Close the block whose last round is done.
@@ -220,8 +221,11 @@ class Ledger:
         if job is not None and not job.settled:
             self._append("settle", job.settlement(job_digest).model_dump(mode="json"), now)
 
-    def _append(self, kind: str, body: Mapping[str, Any], now: datetime) -> None:
-        self._account.apply(self._journal.append(kind, dict(body), now))
+    def _append(
+        self, kind: str, body: Mapping[str, Any], now: datetime, *, head_durably: bool = True
+    ) -> None:
+        entry = self._journal.append(kind, dict(body), now, head_durably=head_durably)
+        self._account.apply(entry)
 
 
 def read_account(path: Path, origin: str, verify_key: str) -> tuple[Account, tuple[Entry, ...]]:
