@@ -1,16 +1,17 @@
-"""Check 12: the privacy claim says what the ledgers say, and its ε lies where the true one can be."""
+"""Check 12: the privacy claim says what the ledgers say, and each ε lies where the true one can be."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sealsum_verify.accountant import epsilon_lower, epsilon_upper
 from sealsum_verify.encoding import demand, same
-from sealsum_verify.messages import Json
-from sealsum_verify.offers import Job
+from sealsum_verify.messages import Json, Roster
+from sealsum_verify.offers import Job, Offer
 from sealsum_verify.records import Spending
+from sealsum_verify.threat_model import hostile
 
 ENTRY = "dp/claim.json"
 _ROUNDING = 1e-4
@@ -27,17 +28,25 @@ class Bracket:
     claimed: float
     upper: float
     rounds: int
+    fallback: Bracket | None = None
+    """The same of its own noise alone, where a secure sum adds up shares of noise."""
 
 
-def check_claim(claim: Json, job: Job, spending: Mapping[str, Spending]) -> dict[str, Bracket]:
+def check_claim(
+    claim: Json, job: Job, spending: Mapping[str, Spending], offers: Sequence[Offer], roster: Roster
+) -> dict[str, Bracket]:
     """(12) The claim is true of the ledgers:
 
     (a) its scheme, unit, adjacency, δ and mechanism are the job's; (b) it names exactly the silos that
-    reserved, with their rounds and steps; (c) each ε lies between the lower and the upper bound computed
-    here, its RDP value agrees with ours; (d) ε and δ are within the caps that the silo signed into its
-    ledger; (e) the sentence for people gives the same numbers.
+    reserved, with their rounds and steps; (c) each ε, with all noise and with the silo's own alone, lies
+    between the lower and the upper bound computed here, its RDP value agrees with ours; (d) ε and δ are
+    within the caps that the silo signed into its ledger; (e) the sentence for people gives the same
+    numbers; (f) where noise comes in shares, so many honest silos' shares are in every sum that a plan allows
+    to open.
     """
     dp = job.terms["dp"]
+    # (f)
+    _check_shares(dp, offers, roster)
     # (a)
     for field, expected in _terms(job).items():
         demand(field in claim and same(claim[field], expected), ENTRY, f"{field} is not what the job says")
@@ -48,23 +57,43 @@ def check_claim(claim: Json, job: Job, spending: Mapping[str, Spending]) -> dict
         row = claim["silos"][silo]
         counted = (row["rounds"], row["steps"]) == (spent.rounds, spent.steps)
         demand(counted, ENTRY, f"{silo}: its ledger has {spent.rounds} rounds, {spent.steps} steps")
-        # (c)
-        rate, noise, delta = (float(dp[name]) for name in ("sample_rate", "noise_multiplier", "delta"))
-        sane = 0 < rate <= 1 and 0.01 <= noise <= 1e6 and 1e-30 <= delta < 1 and 0 < spent.steps <= 1_000_000
-        demand(sane, ENTRY, f"{silo}: its terms are outside what can be accounted for")
-        lower, upper = (bound(rate, noise, spent.steps, delta) for bound in (epsilon_lower, epsilon_upper))
-        claimed, rdp = float(row["epsilon"]), float(row["epsilon_rdp"])
-        demand(claimed <= upper + _ROUNDING, ENTRY, f"{silo}: ε {claimed:g} is above the bound {upper:.4f}")
-        demand(claimed >= lower, ENTRY, f"{silo}: ε {claimed:g} is below {lower:.4f}, the least it can be")
-        near = math.isclose(rdp, upper, rel_tol=_RDP_TOLERANCE, abs_tol=_RDP_TOLERANCE)
-        demand(near, ENTRY, f"{silo}: its RDP value {rdp:g} is not near ours, {upper:.4f}")
-        # (d)
-        capped = claimed <= float(spent.epsilon_cap) + _ROUNDING and delta <= float(spent.delta_cap)
-        demand(capped, ENTRY, f"{silo}: above its caps, ε {spent.epsilon_cap} and δ {spent.delta_cap}")
-        brackets[silo] = Bracket(lower, claimed, upper, spent.rounds)
+        # (c), (d)
+        shared, all_of_it = dp["noise_shares"] is not None, dp["noise_multiplier"]
+        own = spent.fallback if shared else all_of_it
+        demand(own is not None, ENTRY, f"{silo}: its ledger reserved no fallback")
+        whole = _bracket(dp, silo, spent, row, "epsilon", float(all_of_it), spent.epsilon_cap)
+        alone = _bracket(dp, silo, spent, row, "epsilon_fallback", float(own or 0), spent.fallback_cap)
+        brackets[silo] = replace(whole, fallback=alone if shared else None)
     # (e)
     demand(claim["statement"] == _sentence(claim, job), ENTRY, "statement: not what the numbers say")
     return brackets
+
+
+def _bracket(dp: Json, silo: str, spent: Spending, row: Json, name: str, noise: float, cap: str) -> Bracket:
+    rate, delta = float(dp["sample_rate"]), float(dp["delta"])
+    sane = 0 < rate <= 1 and 0.01 <= noise <= 1e6 and 1e-30 <= delta < 1 and 0 < spent.steps <= 1_000_000
+    demand(sane, ENTRY, f"{silo}: its terms are outside what can be accounted for")
+    lower, upper = (bound(rate, noise, spent.steps, delta) for bound in (epsilon_lower, epsilon_upper))
+    claimed, rdp = float(row[name]), float(row[f"{name}_rdp"])
+    demand(claimed <= upper + _ROUNDING, ENTRY, f"{silo}: {name} {claimed:g} is above the bound {upper:.4f}")
+    least = f"{silo}: {name} {claimed:g} is below {lower:.4f}, the least it can be"
+    demand(claimed >= lower, ENTRY, least)
+    near = math.isclose(rdp, upper, rel_tol=_RDP_TOLERANCE, abs_tol=_RDP_TOLERANCE)
+    demand(near, ENTRY, f"{silo}: its RDP value {rdp:g} is not near ours, {upper:.4f}")
+    capped = claimed <= float(cap) + _ROUNDING and delta <= float(spent.delta_cap)
+    demand(capped, ENTRY, f"{silo}: above its caps, {name} {cap} and δ {spent.delta_cap}")
+    return Bracket(lower, claimed, upper, spent.rounds)
+
+
+def _check_shares(dp: Json | None, offers: Sequence[Offer], roster: Roster) -> None:
+    """Survivors, less those whom the charter's threat model assumes to collude, are honest silos."""
+    if dp is None or dp["noise_shares"] is None:
+        return
+    _, colluding = hostile(roster.charter["policy_text"])
+    for offer in offers:
+        honest = offer.plan["min_survivors"] - colluding
+        wrong = f"plan.dp.noise_shares: every sum holds the noise of {honest} honest silos, no more"
+        demand(1 <= dp["noise_shares"] <= honest, offer.entry, wrong)
 
 
 def _terms(job: Job) -> Json:
@@ -72,9 +101,15 @@ def _terms(job: Job) -> Json:
     scheme = {"scheme": job.terms["scheme"]}
     if dp is None:
         return scheme | dict.fromkeys(("unit", "adjacency", "delta", "mechanism"))
-    local = (dp["model"], dp["adjacency"], dp["sampling"]) == ("local", "add_remove", "poisson")
-    demand(local, "job/job.json", "this program accounts for local DP, add/remove, Poisson sampling alone")
-    mechanism = {field: dp[field] for field in ("sample_rate", "noise_multiplier", "clip_l2", "normaliser")}
+    shared, entry = dp["noise_shares"] is not None, "job/job.json"
+    expected = ("distributed" if shared else "local", "add_remove", "poisson")
+    known = (dp["model"], dp["adjacency"], dp["sampling"]) == expected
+    demand(known, entry, "this program accounts for silos' noise, add/remove, Poisson sampling alone")
+    # A silo that takes further steps from its own noise moves its later gradients: shares do not add up.
+    one_step = job.terms["training"]["algorithm"] not in ("fedavg", "dp_fedavg")
+    demand(one_step or not shared, entry, "noise is shared by algorithms of one step a round alone")
+    fields = ("sample_rate", "noise_multiplier", "noise_shares", "clip_l2", "normaliser")
+    mechanism = {field: dp[field] for field in fields}
     mechanism |= {"name": "poisson_gaussian", "steps_per_round": job.terms["training"]["local_steps"]}
     return scheme | {"mechanism": mechanism} | {field: dp[field] for field in ("unit", "adjacency", "delta")}
 
@@ -88,7 +123,19 @@ def _sentence(claim: Json, job: Job) -> str:
         f"{silo}: ε = {row['epsilon']} after {row['rounds']} rounds of {row['steps']} steps in all"
         for silo, row in sorted(claim["silos"].items())
     )
+    if dp["noise_shares"] is None:
+        return (
+            f"Adding or removing one {dp['unit']} at one silo changes the probability of whatever it sends "
+            f"in this job by a factor of at most e^ε, up to δ = {dp['delta']}. "
+            f"{spent or 'No silo has reserved'}."
+        )
+    alone = "; ".join(f"{silo}: {row['epsilon_fallback']}" for silo, row in sorted(claim["silos"].items()))
     return (
-        f"Adding or removing one {dp['unit']} at one silo changes the probability of whatever it sends "
-        f"in this job by a factor of at most e^ε, up to δ = {dp['delta']}. {spent or 'No silo has reserved'}."
+        f"For any two datasets of one silo that differ in one {dp['unit']}, present in one of them only, the "
+        "probability of whatever the coordinator and all colluding silos see together of this job differs by "
+        f"a factor of at most e^ε, up to δ = {dp['delta']}, provided that every opened sum holds the noise "
+        f"of honest silos, {dp['noise_shares']} or more, and that the secure sum hides single updates. "
+        f"{spent or 'No silo has reserved'}. If the secure sum fails, the silo's own noise gives ε_fallback "
+        f"in place of ε: {alone or 'no silo has reserved'}. Not covered: model selection, pre-processing, "
+        "timing, and logs inside a silo."
     )

@@ -101,7 +101,7 @@ def _run(report: Report, raw: bytes) -> None:
     logs = report.check(check_logs, files, roster, job, rounds)  # 10
     spending = report.check(check_ledgers, files, roster, job, rounds, logs)  # 11
     claim = read_document(files[CLAIM], "claim", CLAIM)
-    report.epsilon = report.check(check_claim, claim, job, spending)  # 12
+    report.epsilon = report.check(check_claim, claim, job, spending, offers, roster)  # 12
     report.summary = {
         "federation": manifest["federation"],
         "job": manifest["job"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,9 +71,10 @@ def round_event(dp: DpTerms, training: TrainingTerms) -> DpEvent:
 def fallback_event(dp: DpTerms, training: TrainingTerms) -> DpEvent | None:
     """The same by one silo's own noise: all that is left if the secure sum fails. ``None`` with local noise,
     which is all of it."""
-    if dp.model == "local":
+    if dp.noise_shares is None:
         return None
-    return round_event(dp, training).model_copy(update={"noise_multiplier": dp.own_noise_multiplier})
+    whole = round_event(dp, training)
+    return whole.model_copy(update={"noise_multiplier": whole.noise_multiplier / math.sqrt(dp.noise_shares)})
 
 
 def unmixed(events: Iterable[Event | Stated], adjacency: Adjacency) -> tuple[Event, ...]:

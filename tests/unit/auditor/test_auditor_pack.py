@@ -21,6 +21,7 @@ from sealsum_verify.verify import CHECKS, verify_pack
 from privacy.canonical import canonical_bytes
 from privacy.errors import LedgerDamaged, MalformedMessage, NotAllowed, OutOfOrder
 from privacy.ids import PartyId, SiloId
+from privacy.plan import TrainingTerms
 from sealsum.evidence import build_pack
 from sealsum.evidence_archive import canonical_zip
 from tests.evidence_pack import (
@@ -35,6 +36,7 @@ from tests.evidence_pack import (
 from tests.evidence_schemes import EMPTY_SECTIONS, PROTOCOLS, Protocol
 
 AUDITOR = Path(sealsum_verify.__file__).parent
+PLAIN = TrainingTerms(algorithm="fedavg", local_steps=2, learning_rate=0.5, server_learning_rate=1.0)
 
 
 def test_an_honest_pack_passes_every_check() -> None:
@@ -72,7 +74,7 @@ def test_a_job_before_its_first_round_has_evidence_too() -> None:
 
 
 def test_a_job_without_dp_claims_none() -> None:
-    report = verify_pack(honest_records(1, dp=None).pack())
+    report = verify_pack(honest_records(1, dp=None, training=PLAIN).pack())
     assert report.verified, report.fault
     assert report.epsilon == {}
 
@@ -86,7 +88,7 @@ def test_an_honest_pack_of_each_scheme_passes_every_check(protocol: Protocol) ->
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_pack_of_dropouts_and_aborted_rounds_of_each_scheme_passes(protocol: Protocol) -> None:
-    records = started_records(protocol, 4, dp=None)
+    records = started_records(protocol, 4, dp=None, training=PLAIN)
     records.add_round(1, absent=("silo-4",))
     records.add_round(2, outcome="aborted", opening=False, absent=("silo-1", "silo-2"))
     records.add_round(3, outcome="aborted")
@@ -261,8 +263,8 @@ def test_it_imports_the_standard_library_and_cryptography_alone() -> None:
 
 
 def test_it_is_short_enough_to_read_before_trusting_it() -> None:
-    """Under 1,350 lines of code; blank lines, comments and docstrings are not counted."""
-    assert sum(_code_lines(path.read_text("utf-8")) for path in AUDITOR.glob("*.py")) < 1350
+    """Under 1,450 lines of code; blank lines, comments and docstrings are not counted."""
+    assert sum(_code_lines(path.read_text("utf-8")) for path in AUDITOR.glob("*.py")) < 1450
 
 
 def _code_lines(source: str) -> int:
