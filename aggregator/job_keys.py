@@ -15,7 +15,8 @@ from privacy.errors import NotAllowed, OutOfOrder, Unprocessable
 from privacy.ids import Digest, JobId, SiloId
 from privacy.plan import JobSpec
 from privacy.secagg.he.messages import WrappedKey
-from privacy.secagg.he.parameters import ONE_KEY_SCHEMES, row_for
+from privacy.secagg.he.parameters import ONE_KEY_SCHEMES
+from privacy.secagg.rows import row_of
 from privacy.wire.envelope import Envelope, open_envelope
 from privacy.wire.messages import MAX_BYTES
 
@@ -41,7 +42,7 @@ class JobKeys:
         charter = self._state.held.charter
         # (1)
         spec = self._open_job(job)
-        row = row_for(spec.scheme, spec.vector, len(charter.silos))
+        row = row_of(spec, len(charter.silos))
         # (2)
         if sorted(envelope.recipient for envelope in envelopes) != sorted(charter.silos):
             raise Unprocessable(f"key: expected one envelope for each of {', '.join(charter.silos)}")

@@ -18,7 +18,7 @@ from privacy.plan import (
     ServerSlot,
 )
 from privacy.roster import Charter
-from privacy.secagg.rows import row_for
+from privacy.secagg.rows import row_of
 
 SESSION_BYTES = 16
 
@@ -56,7 +56,7 @@ def plan_round(
             rounds=job.rounds,
             scheme=job.scheme,
             threshold=threshold_for(len(silos), [policy]) if job.scheme in THRESHOLD_SCHEMES else None,
-            he=row_for(job.scheme, job.vector, len(charter.silos)),
+            he=row_of(job, len(charter.silos)),
             validity=job.validity,
             architecture=job.model.architecture,
             model=model,
@@ -71,6 +71,7 @@ def plan_round(
             training=job.training,
             dp=job.dp,
             vector=job.vector,
+            further=job.further,
             min_survivors=max(job.min_silos, limits.min_silos_open, len(silos) - limits.max_dropouts),
             deadline_s=job.round_deadline_s,
         )

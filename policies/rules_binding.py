@@ -68,6 +68,7 @@ def _copied_from_job(plan: RoundPlan, job: JobSpec) -> Iterator[Finding]:
         ("training", job.training, plan.training),
         ("dp", job.dp, plan.dp),
         ("vector", job.vector, plan.vector),
+        ("further", job.further, plan.further),
         ("validity", job.validity, plan.validity),
         ("deadline_s", job.round_deadline_s, plan.deadline_s),
     )

@@ -27,7 +27,7 @@ from policies.upload_size import upload_bytes
 from privacy.errors import Unprocessable
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
-from privacy.secagg.encoding import assert_fits
+from privacy.secagg.vectors import vectors_of
 
 
 def plan_findings(policy: LoadedPolicy, plan: RoundPlan, job: JobSpec, charter: Charter) -> list[Finding]:
@@ -214,7 +214,7 @@ def weights_reveal_nothing(spec: Spec, plan: RoundPlan, charter: Charter) -> Ite
 def ring_holds_the_sum(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
     """A sum that wraps around the ring is a wrong model that nobody notices."""
     try:
-        assert_fits(plan.vector, len(plan.cohort))
+        vectors_of(plan).assert_fit(len(plan.cohort))
     except Unprocessable as overflow:
         yield Finding(
             "ring",
@@ -233,7 +233,8 @@ def upload_within_limit(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterat
             "upload_bytes",
             "the model is too large for what a silo agreed to upload each round",
             f"at most {spec.limits.upload_bytes_max} bytes",
-            f"{size} bytes ({plan.parameters} parameters and a weight by {plan.scheme})",
+            f"{size} bytes ({plan.parameters} parameters, a weight and {len(plan.further)} further vectors "
+            f"by {plan.scheme})",
             "train a smaller model, or raise limits.upload_bytes_max",
         )
 

@@ -12,7 +12,7 @@ from privacy.errors import Unprocessable
 from privacy.plan import THRESHOLD_SCHEMES, RoundPlan
 from privacy.roster import Charter
 from privacy.secagg.pairwise.terms import MAX_SILOS, least_threshold
-from privacy.secagg.rows import row_for
+from privacy.secagg.rows import row_of
 from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
 from privacy.secagg.threshold.parameters import MAX_SILOS as MAX_KEYHOLDERS
 
@@ -52,7 +52,7 @@ def threshold_withstands(spec: Spec, plan: RoundPlan, charter: Charter) -> Itera
 def parameters_allow_listed(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
     """The row is derived, so a weaker or longer one cannot be talked into anyone."""
     try:
-        expected = row_for(plan.scheme, plan.vector, len(charter.silos))
+        expected = row_of(plan, len(charter.silos))
         got = plan.he
     except Unprocessable as none_fits:
         expected, got = str(none_fits), f"{plan.vector.scale_bits} scale_bits"

@@ -5,7 +5,8 @@ What is in the shares or ciphertexts nobody can see; what a manifest must name d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from policies.findings import Finding, another_round
 from privacy.plan import RoundPlan
@@ -20,6 +21,7 @@ from privacy.secagg.threshold.parts import threshold_part_count
 from privacy.secagg.validity.cut import field_part_count
 from privacy.secagg.validity.messages import SharesManifest
 from privacy.secagg.validity.terms import terms_of
+from privacy.secagg.vectors import vectors_of
 from privacy.wire.envelope import Verified
 from privacy.wire.messages import ShareManifest
 
@@ -101,24 +103,24 @@ def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterat
 
 
 def _length_findings(plan: RoundPlan, body: Manifest) -> Iterator[Finding]:
+    cut: Callable[[int], int] = part_count
     if isinstance(body, CiphertextManifest) and plan.he is not None:
-        parts = he_part_count(parameters_named(plan.he), plan.vector_length)
+        cut = partial(he_part_count, parameters_named(plan.he))
     elif isinstance(body, JointKeyManifest) and plan.he is not None:
-        parts = threshold_part_count(threshold_parameters_named(plan.he), plan.vector_length)
+        cut = partial(threshold_part_count, threshold_parameters_named(plan.he))
     elif isinstance(body, SharesManifest):
-        parts = field_part_count(plan.vector_length)
-    else:
-        parts = part_count(plan.vector_length)
+        cut = field_part_count
+    parts = vectors_of(plan).places(cut).total
     # A masked input says its length by its parts alone.
     length = plan.vector_length if isinstance(body, MaskedInput) else body.vector_length
     named = len(body.bodies if isinstance(body, JointKeyManifest) else body.parts)
     if length != plan.vector_length or named != parts:
         yield Finding(
             "manifest_length",
-            "the share is not as long as the plan's vector",
-            f"{plan.vector_length} elements in {parts} parts",
+            "the share is not as long as the plan's vectors",
+            f"{plan.vector_length} elements of the model's vector, and of all {parts} parts",
             f"{length} elements in {named} parts",
-            "share a vector of the plan's parameters and one weight",
+            "share the plan's parameters and one weight, then each further vector of the plan",
         )
 
 

@@ -11,6 +11,7 @@ from privacy.secagg.threshold.parameters import PARAMETERS as JOINT_KEY_PARAMETE
 from privacy.secagg.validity.cut import upload_bytes as share_and_witness_bytes
 from privacy.secagg.validity.field import FIELD_BYTES
 from privacy.secagg.validity.terms import terms_of
+from privacy.secagg.vectors import vectors_of
 
 
 def upload_bytes(plan: RoundPlan) -> int:
@@ -26,9 +27,10 @@ def upload_bytes(plan: RoundPlan) -> int:
     joint = JOINT_KEY_PARAMETERS.get(plan.he or "")
     if joint is not None:  # two polynomials a ciphertext, and one of the partial decryption
         return -(-plan.vector_length // joint.payload) * 3 * joint.polynomial_bytes
-    ring = plan.vector_length * RING_BYTES
+    lengths = vectors_of(plan).lengths.values()
+    ring = sum(lengths) * RING_BYTES
     row = PARAMETERS.get(plan.he or "")
     if row is None:
         return ring
-    ciphertexts = -(-plan.vector_length // row.payload)
+    ciphertexts = sum(-(-length // row.payload) for length in lengths)
     return ciphertexts * Form.UPDATE.size(row) + ring

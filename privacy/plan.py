@@ -16,9 +16,10 @@ from pydantic import Field, StringConstraints, model_validator
 from privacy.canonical import Frozen, Real, digest_of
 from privacy.ids import Context, Digest, HexDigest, HexKey, JobName, Name, ServerName, SiloId, SiloName
 from privacy.schema import DataSchema
+from privacy.vector_terms import MAX_FURTHER, FurtherVector, MetricTerms, PositiveReal, check_further
+from privacy.vector_terms import VectorTerms as VectorTerms
 
 PROTOCOL: Literal["sealsum/1"] = "sealsum/1"
-PositiveReal = Annotated[Real, Field(gt=0)]
 StepSize = Annotated[Real, Field(gt=0, le=1e6)]
 """Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
 Fraction = Annotated[Real, Field(gt=0, le=1)]
@@ -92,6 +93,9 @@ class DpTerms(Frozen):
     normaliser: PositiveReal
     delta: Annotated[Real, Field(gt=0, lt=1)]
 
+    metrics: MetricTerms | None = Field(default=None, exclude_if=lambda terms: terms is None)
+    """What of each step's sample is released beside the gradient; not spelled where there is none."""
+
     @model_validator(mode="after")
     def _shares_are_of_distributed_noise(self) -> Self:
         if (self.model == "distributed") != (self.noise_shares is not None):
@@ -102,6 +106,23 @@ class DpTerms(Frozen):
     def own_noise_multiplier(self) -> float:
         """σ of the noise that one silo adds, relative to ``clip_l2``."""
         return self.noise_multiplier / math.sqrt(self.noise_shares or 1)
+
+    @property
+    def charged_noise_multiplier(self) -> float:
+        """σ of a step as a whole, gradient (σ₁) and metrics (σ₂) of one sample: (σ₁⁻² + σ₂⁻²)^(−1/2).
+
+        Each divided by its sensitivity and stacked, a unit moves the pair by at most √(σ₁⁻² + σ₂⁻²) standard
+        deviations. Only operations that IEEE 754 rounds correctly, so that an auditor gets the same number.
+        """
+        if self.metrics is None:
+            return self.noise_multiplier
+        first, second = self.noise_multiplier, self.metrics.noise_multiplier
+        return first * second / math.sqrt(first * first + second * second)
+
+    @property
+    def own_charged_noise_multiplier(self) -> float:
+        """The same of the noise that one silo adds by itself."""
+        return self.charged_noise_multiplier / math.sqrt(self.noise_shares or 1)
 
 
 class ServerTerms(Frozen):
@@ -143,16 +164,6 @@ class TrainingTerms(Frozen):
     """ŵ = min(records, weight_cap) / weight_cap when weights are ``examples``."""
 
 
-class VectorTerms(Frozen):
-    """How an update of d float coordinates and one weight becomes ring elements of Z_2^32."""
-
-    coordinate_bound: PositiveReal
-    """Largest |ŵ·Δ| of a coordinate; a value beyond it is refused at the silo, never clipped."""
-    scale_bits: Annotated[int, Field(ge=1, le=30)]
-    """Fixed-point scale S = 2^scale_bits."""
-    ring_bits: Literal[32] = 32
-
-
 class ValidityClaim(Frozen):
     """What each silo proves of its update before the sum, on shares that nobody can read.
 
@@ -163,6 +174,12 @@ class ValidityClaim(Frozen):
     kind: Literal["l2_bound"] = "l2_bound"
     norm_bound: PositiveReal
     """Largest ‖ŵ·Δ‖₂."""
+
+
+Further = Annotated[
+    tuple[FurtherVector, ...], Field(max_length=MAX_FURTHER, exclude_if=lambda vectors: not vectors)
+]
+"""The vectors of a round beside the model's; not spelled where there are none."""
 
 
 class JobSpec(Frozen):
@@ -182,6 +199,7 @@ class JobSpec(Frozen):
     rounds: Count
     scheme: SchemeName = "additive"
     vector: VectorTerms
+    further: Further = ()
     validity: ValidityClaim | None = None
     min_silos: Annotated[int, Field(ge=2)]
     round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
@@ -204,6 +222,11 @@ class JobSpec(Frozen):
         if self.dp is not None and self.dp.model == "distributed" and algorithm != "dp_fedsgd":
             # After its first step a silo's own noise moves its later gradients: shares do not add up.
             raise ValueError(f"dp.model: expected local with {algorithm}; noise is shared in dp_fedsgd only")
+        metrics = None if self.dp is None else self.dp.metrics
+        if metrics is not None and algorithm != "dp_fedsgd":
+            # Later local steps start from other models: their samples would need releases of their own.
+            raise ValueError(f"dp.metrics: expected none with {algorithm}; they come with dp_fedsgd only")
+        check_further(self.further, metrics, self.scheme, self.validity is not None)
         return self
 
     @model_validator(mode="after")
@@ -259,6 +282,7 @@ class RoundPlan(Frozen):
     training: TrainingTerms
     dp: DpTerms | None
     vector: VectorTerms
+    further: Further = ()
     min_survivors: Annotated[int, Field(ge=2)]
     deadline_s: Annotated[int, Field(ge=1, le=86400)]
 
@@ -287,6 +311,8 @@ class RoundPlan(Frozen):
             raise ValueError(f"validity: expected it with additive only, got {self.scheme}")
         if self.threshold is not None and self.threshold > len(self.cohort):
             raise ValueError(f"threshold: expected at most {len(self.cohort)} (the cohort)")
+        metrics = None if self.dp is None else self.dp.metrics
+        check_further(self.further, metrics, self.scheme, self.validity is not None)
         return self
 
     @cached_property
@@ -301,5 +327,5 @@ class RoundPlan(Frozen):
 
     @property
     def vector_length(self) -> int:
-        """d weighted coordinates and, last, the weight itself."""
+        """d weighted coordinates of the model's vector and, last, the weight itself."""
         return self.parameters + 1

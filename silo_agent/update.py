@@ -6,11 +6,14 @@ noise is part of a mechanism of integers (``privacy.dp.integer_noise``), another
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privacy.secagg.vectors import VectorName
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,8 @@ class FloatUpdate:
     """float32[d], not on any grid yet."""
 
     values: NDArray[np.float32] = field(repr=False)
+    further: Mapping[VectorName, Update] = field(default_factory=dict, repr=False)
+    """The plan's further vectors, by name; none of them has any of its own."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -28,6 +33,8 @@ class GridUpdate:
     """float64[d] of integers: steps of 2^−scale_bits of the plan's vector, not yet known to be in range."""
 
     steps: NDArray[np.float64] = field(repr=False)
+    further: Mapping[VectorName, Update] = field(default_factory=dict, repr=False)
+    """As of a ``FloatUpdate``."""
 
     def __len__(self) -> int:
         return len(self.steps)

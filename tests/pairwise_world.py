@@ -32,6 +32,7 @@ from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.keystore import Identity
 from privacy.plan import JobSpec, RoundPlan
 from privacy.secagg.encoding import decode
+from privacy.secagg.vectors import MODEL, VectorName
 from privacy.update import model_bytes
 from privacy.wire.envelope import Envelope, sign_message
 from privacy.wire.messages import RoundResult
@@ -44,6 +45,7 @@ from silo_agent.results import open_result
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.schemes.half import SchemeHalf, Seat
 from silo_agent.transport import FederationClient
+from silo_agent.update import FloatUpdate
 from tests.aggregator_world import AsTlsPeer, client_of, content_digest, submit
 from tests.federation import Federation, demo_policy_text
 
@@ -475,13 +477,28 @@ class CarriedSilo:
 class Recorded(EncodedUpdate):
     """An encoded update that the test keeps a copy of, to add up in the open."""
 
-    def __init__(self, plan: RoundPlan, update: NDArray[np.float32], weight: float) -> None:
-        super().__init__(plan, update, weight)
+    def __init__(self, plan: RoundPlan, values: NDArray[np.float32], weight: float) -> None:
+        super().__init__(plan, FloatUpdate(values, further_of(plan, values)), weight)
         self.drawn: list[Ring] = []
+        self.drawn_of_further: dict[VectorName, Ring] = {}
 
-    def elements(self, start: int, length: int) -> Ring:
-        self.drawn.append(super().elements(start, length))
-        return self.drawn[-1]
+    def elements(self, start: int, length: int, vector: VectorName = MODEL) -> Ring:
+        encoded = super().elements(start, length, vector)
+        if vector == MODEL:
+            self.drawn.append(encoded)
+        else:
+            self.drawn_of_further[vector] = encoded
+        return encoded
+
+
+def further_of(plan: RoundPlan, values: NDArray[np.float32]) -> dict[VectorName, FloatUpdate]:
+    """Further vectors of a silo's test update, each an own multiple of its first value."""
+    return {
+        VectorName(vector.name): FloatUpdate(
+            np.full(vector.coordinates, values[0] / (2 + number), dtype=np.float32)
+        )
+        for number, vector in enumerate(plan.further)
+    }
 
 
 def oracle_model(

@@ -33,6 +33,7 @@ from privacy.secagg.validity.bits import spell
 from privacy.secagg.validity.field import MODULUS, centred, to_bytes
 from privacy.secagg.validity.sharing import Binding
 from privacy.secagg.validity.terms import ValidityTerms, terms_of
+from privacy.secagg.vectors import MODEL, VectorName
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import RoundResult
 from silo_agent.delivery import Delivery
@@ -45,6 +46,7 @@ from silo_agent.schemes.catalogue import half_of
 from silo_agent.schemes.half import Seat
 from silo_agent.schemes.validity import ValidityHalf
 from silo_agent.transport import FederationClient
+from silo_agent.update import FloatUpdate
 from tests.aggregator_world import AsTlsPeer, World, client_of, submit
 from tests.federation import Federation
 from tests.validity_cohort import CheatingSilo
@@ -371,12 +373,12 @@ class Cheat(CheatingSilo):
 class Recorded(EncodedUpdate):
     """An encoding that a test may read, for the oracle."""
 
-    def __init__(self, plan: RoundPlan, update: NDArray[np.float32], weight: float) -> None:
-        super().__init__(plan, update, weight)
+    def __init__(self, plan: RoundPlan, values: NDArray[np.float32], weight: float) -> None:
+        super().__init__(plan, FloatUpdate(values), weight)
         self.drawn: list[NDArray[np.uint32]] = []
 
-    def elements(self, start: int, length: int) -> NDArray[np.uint32]:
-        drawn = super().elements(start, length)
+    def elements(self, start: int, length: int, vector: VectorName = MODEL) -> NDArray[np.uint32]:
+        drawn = super().elements(start, length, vector)
         self.drawn.append(drawn)
         return drawn
 

@@ -32,6 +32,7 @@ from privacy.secagg.validity.encoding import to_ring
 from privacy.secagg.validity.field import Field, from_bytes
 from privacy.secagg.validity.sharing import accumulate
 from privacy.secagg.validity.terms import ValidityTerms, terms_of
+from privacy.secagg.vectors import MODEL, Places, VectorName, vectors_of
 from privacy.wire.envelope import Envelope, Verified
 from privacy.wire.messages import AcceptedSet, OpeningShare, SurvivorSet
 
@@ -116,8 +117,9 @@ class AdditiveFlow:
             return await self._servers.opening_part(server, ctx, index)
 
         digests = check_shares(cleared, shares)
-        if cleared.admitted.plan.validity is None:
-            return OpenedSum(cleared, Shares(digests, fetch).total)
+        plan = cleared.admitted.plan
+        if plan.validity is None:
+            return OpenedSum(cleared, Shares(digests, fetch, vectors_of(plan).places(part_count)).total)
         return OpenedSum(cleared, FieldShares(cleared, digests, fetch).total)
 
     async def _complete_manifests(self, current: OpenRound, agreed: SurvivorSet) -> None:
@@ -158,16 +160,18 @@ class Shares:
 
     digests: dict[ServerId, OpeningShare]
     fetch: FetchPart
+    places: Places
 
-    async def total(self, piece: Stretch) -> Ring:
-        """One stretch of the sum: all servers' parts, fetched side by side, checked and added.
+    async def total(self, piece: Stretch, vector: VectorName = MODEL) -> Ring:
+        """One stretch of a vector's sum: all servers' parts, fetched side by side, checked and added.
 
         Raises:
             Unprocessable: a part is not the one its server signed for.
         """
-        raw = await asyncio.gather(*(self.fetch(server, piece.index) for server in self.digests))
+        place = self.places.place(vector, piece.index)
+        raw = await asyncio.gather(*(self.fetch(server, place) for server in self.digests))
         parts = [
-            checked(part, share.parts[piece.index], f"opening part {piece.index} of {server}")
+            checked(part, share.parts[place], f"opening part {place} of {server}")
             for part, (server, share) in zip(raw, self.digests.items(), strict=True)
         ]
         return await asyncio.to_thread(combine, parts, piece.length)
@@ -175,20 +179,25 @@ class Shares:
 
 @dataclass(frozen=True)
 class FieldShares:
-    """``Shares`` mod p, of updates that are proven valid: their sum is the same integers as in the ring."""
+    """``Shares`` mod p, of updates that are proven valid: their sum is the same integers as in the ring.
+
+    A plan with validity has one vector (``privacy.vector_terms``)."""
 
     cleared: ClearedCohort
     digests: dict[ServerId, OpeningShare]
     fetch: FetchPart
 
-    async def total(self, piece: Stretch) -> Ring:
+    async def total(self, piece: Stretch, vector: VectorName = MODEL) -> Ring:
         """One stretch of the sum.
 
         Raises:
-            Unprocessable: a part is not the one its server signed for, or no sum of valid updates.
+            NotFound: of another vector than the model's. Unprocessable: a part is not the one its server
+                signed for, or no sum of valid updates.
             MalformedMessage: a part is not of field elements.
         """
         plan = self.cleared.admitted.plan
+        if vector != MODEL:
+            raise NotFound(f"vector {vector!r}: a round with validity has none beside the model's")
         terms, contributors = terms_of(plan), len(self.cleared.survivors)
         pieces = []
         for part in within(piece, plan.vector_length):
@@ -219,7 +228,7 @@ def check_shares(
     plan = cleared.admitted.plan
     expected = [slot.server for slot in plan.servers]
     count = part_count if plan.validity is None else field_part_count
-    parts = count(plan.vector_length)
+    parts = vectors_of(plan).places(count).total
     by_server = {share.message.server: share.message for share in shares}
     if sorted(share.sender for share in shares) != sorted(expected) or len(by_server) != len(expected):
         raise Unprocessable(f"openings: expected one share of each of {', '.join(expected)}")

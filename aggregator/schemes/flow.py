@@ -20,10 +20,15 @@ from privacy.errors import Unprocessable
 from privacy.ids import Context, SiloId
 from privacy.secagg.additive import Ring
 from privacy.secagg.parts import Stretch
+from privacy.secagg.vectors import MODEL, VectorName
 from privacy.wire.envelope import Envelope, Verified
 
-StretchOfSum = Callable[[Stretch], Awaitable[Ring]]
-"""One stretch of the opened sum, uint32[length]; asked for once each, the last one first."""
+
+class StretchOfSum(Protocol):
+    """The opened sums of a round's vectors."""
+
+    def __call__(self, piece: Stretch, vector: VectorName = MODEL) -> Awaitable[Ring]:
+        """One stretch of the sum of one vector, uint32[length]; asked for once each, the last one first."""
 
 
 class Stopping(Exception):

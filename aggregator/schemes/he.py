@@ -29,7 +29,8 @@ from privacy.secagg.additive import RING_BYTES
 from privacy.secagg.he.framing import Form, he_part_count, he_stretch, he_stretches, part_bytes
 from privacy.secagg.he.messages import CiphertextManifest, SumManifest
 from privacy.secagg.he.parameters import HeParameters, parameters_named
-from privacy.secagg.parts import stretch
+from privacy.secagg.parts import part_count, stretch
+from privacy.secagg.vectors import vectors_of
 from privacy.wire.envelope import Envelope, Verified
 from privacy.wire.messages import SurvivorSet
 
@@ -54,17 +55,20 @@ class HeFlow:
         if name == UPDATE:
             if not desk.is_open(CIPHERTEXTS) and silo not in desk.answered(CIPHERTEXTS):
                 raise OutOfOrder(f"{UPDATE}: encrypted updates are not taken now")
-            row = _row(plan)
-            return part_bytes(row, he_stretch(row, index, plan.vector_length), Form.UPDATE)
+            row, vectors = _row(plan), vectors_of(plan)
+            vector, part = vectors.places(partial(he_part_count, row)).at(index)
+            return part_bytes(row, he_stretch(row, part, vectors.lengths[vector]), Form.UPDATE)
         if name == OPENED:
             self._is_open_for(current, silo, name)
-            return stretch(index, plan.vector_length).size
+            vectors = vectors_of(plan)
+            vector, part = vectors.places(part_count).at(index)
+            return stretch(part, vectors.lengths[vector]).size
         raise Unprocessable(f"{name}: expected {UPDATE} or {OPENED}")
 
     def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Path:
         """The encrypted sum, for those whose update is in it."""
         plan = current.round.plan
-        if name != SUM or index >= he_part_count(_row(plan), plan.vector_length):
+        if name != SUM or index >= vectors_of(plan).places(partial(he_part_count, _row(plan))).total:
             raise NotFound(f"{name} {index}: there is no such file in this scheme")
         self._is_open_for(current, silo, name)
         return self._state.sums.path(current.ctx, part_name(index, SUM))
@@ -76,12 +80,13 @@ class HeFlow:
             TooLarge: the disk is promised to models already.
         """
         plan, row = current.round.plan, _row(current.round.plan)
-        pieces = list(he_stretches(row, plan.vector_length))
+        vectors = vectors_of(plan)
+        pieces = [part.piece for part in vectors.parts(partial(he_stretches, row))]
         update = sum(part_bytes(row, piece, Form.UPDATE) for piece in pieces)
         total = sum(part_bytes(row, piece, Form.SUM) for piece in pieces)
         with self._state.store.read() as view:
             needed = model_bytes_held(view) + total
-        needed += len(plan.cohort) * (update + RING_BYTES * plan.vector_length)
+        needed += len(plan.cohort) * (update + RING_BYTES * sum(vectors.lengths.values()))
         if needed > self._storage_bytes_max:
             raise TooLarge(f"storage: expected at most {self._storage_bytes_max} bytes, got {needed}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from aggregator.blobs import Directory
 from aggregator.parts import part_name
@@ -14,6 +15,7 @@ from privacy.secagg.he.framing import HeStretch, he_stretches
 from privacy.secagg.he.messages import CiphertextManifest
 from privacy.secagg.he.parameters import parameters_named
 from privacy.secagg.he.sum_half import HeSumHalf, assert_one_key
+from privacy.secagg.vectors import vectors_of
 
 UPDATE, SUM = "parts", "sum"
 """Names of files: a silo's encrypted update, and the encrypted sum."""
@@ -41,7 +43,7 @@ class AddingUp:
         self._sums = sums
         self._ctx = plan.context
         self._survivors = tuple(survivors)
-        self._stretches = he_stretches(parameters_named(plan.he), plan.vector_length)
+        self._parts_of_sum = vectors_of(plan).parts(partial(he_stretches, parameters_named(plan.he)))
         self._half = HeSumHalf(plan.he, len(plan.cohort))
         self._reading = self._survivors[0]
 
@@ -51,20 +53,20 @@ class AddingUp:
         Raises:
             Unprocessable: a silo's part holds no ciphertexts; the round ends with its name.
         """
-        return tuple(self._add(piece) for piece in self._stretches)
+        return tuple(self._add(part.place, part.piece) for part in self._parts_of_sum)
 
-    def _add(self, piece: HeStretch) -> Digest:
+    def _add(self, place: int, piece: HeStretch) -> Digest:
         try:
-            total = self._half.total(self._parts(piece), piece)
+            total = self._half.total(self._parts(place), piece)
         except MalformedMessage as error:
             # Ciphertexts are looked at once, while they are added: to look on arrival would double the work.
-            raise Unprocessable(f"part {piece.index} of silo {self._reading}: {error}") from error
+            raise Unprocessable(f"part {place} of silo {self._reading}: {error}") from error
         with self._sums.draft() as draft:
             draft.write(total)
-            draft.commit(self._ctx, part_name(piece.index, SUM))
+            draft.commit(self._ctx, part_name(place, SUM))
         return sha256_hex(total)
 
-    def _parts(self, piece: HeStretch) -> Iterator[bytes]:
+    def _parts(self, place: int) -> Iterator[bytes]:
         for silo in self._survivors:
             self._reading = silo
-            yield self._updates.read(self._ctx, silo, part_name(piece.index, UPDATE))
+            yield self._updates.read(self._ctx, silo, part_name(place, UPDATE))

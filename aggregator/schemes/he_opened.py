@@ -22,6 +22,7 @@ from privacy.plan import RoundPlan
 from privacy.secagg.additive import Ring, ring_from_bytes
 from privacy.secagg.he.messages import OpenedSum, parts_to_send
 from privacy.secagg.parts import Stretch, part_count
+from privacy.secagg.vectors import MODEL, Places, VectorName, vectors_of
 from privacy.wire.envelope import Envelope, Verified
 from privacy.wire.messages import Refusal
 
@@ -37,20 +38,22 @@ class Agreement:
     context: Context
     silos: tuple[SiloId, ...]
     parts: tuple[Digest, ...]
+    places: Places
 
     def lacking(self) -> list[int]:
         """Parts that nobody's file holds; hashes files, so run it in a thread."""
         return [index for index in range(len(self.parts)) if self._held(index) is None]
 
-    async def total(self, piece: Stretch) -> Ring:
-        """One stretch of the sum.
+    async def total(self, piece: Stretch, vector: VectorName = MODEL) -> Ring:
+        """One stretch of a vector's sum.
 
         Raises:
             Unprocessable: no file is what the silos signed.
         """
-        raw = await asyncio.to_thread(self._held, piece.index)
+        place = self.places.place(vector, piece.index)
+        raw = await asyncio.to_thread(self._held, place)
         if raw is None:
-            raise Unprocessable(f"opened: part {piece.index} is not the one that the silos signed")
+            raise Unprocessable(f"opened: part {place} is not the one that the silos signed")
         return ring_from_bytes(raw, piece.length)
 
     def _held(self, index: int) -> bytes | None:
@@ -77,6 +80,7 @@ class Hearing:
         self._plan = plan
         self._summed = summed.body_digest
         self._survivors = survivors
+        self._places = vectors_of(plan).places(part_count)
         self._refusals: dict[SiloId, Refusal] = {}
         self.words: dict[SiloId, Verified[OpenedSum]] = {}
 
@@ -154,7 +158,8 @@ class Hearing:
                 f"opened: {least} silos must say what the sum is, {len(self.words)} did; silent: {silent}"
             )
         (parts,) = sums
-        return Agreement(self._state.parts, self._plan.context, tuple(sorted(self.words)), parts)
+        silos = tuple(sorted(self.words))
+        return Agreement(self._state.parts, self._plan.context, silos, parts, self._places)
 
     def _sums(self) -> dict[tuple[Digest, ...], list[SiloId]]:
         camps: dict[tuple[Digest, ...], list[SiloId]] = {}
@@ -169,8 +174,8 @@ class Hearing:
             raise Unprocessable(f"opened.silo: expected {silo}, a survivor, got {word.message.silo}")
         if word.message.sum != self._summed:
             raise Unprocessable(f"opened of silo {silo}: it is of another sum than the one handed out")
-        if len(word.message.parts) != part_count(plan.vector_length):
-            raise Unprocessable(f"opened of silo {silo}: expected {part_count(plan.vector_length)} parts")
+        if len(word.message.parts) != self._places.total:
+            raise Unprocessable(f"opened of silo {silo}: expected {self._places.total} parts")
         return word
 
     async def _check(self, silo: SiloId, indices: Sequence[int], parts: Sequence[Digest]) -> None:

@@ -27,7 +27,8 @@ from privacy.secagg.additive import RING_BYTES, Ring
 from privacy.secagg.pairwise.opening import Agreed
 from privacy.secagg.pairwise.terms import terms_of
 from privacy.secagg.pairwise.unmasking import CheckedPart, SumHalf, check_part
-from privacy.secagg.parts import Stretch, stretch
+from privacy.secagg.parts import Stretch, part_count, stretch
+from privacy.secagg.vectors import MODEL, VectorName, vectors_of
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import SurvivorSet
 
@@ -54,7 +55,10 @@ class PairwiseFlow:
         """
         if name != PARTS:
             raise Unprocessable(f"{name}: expected {PARTS}, the one kind of file in this scheme")
-        piece = stretch(index, current.round.plan.vector_length)
+        plan = current.round.plan
+        vectors = vectors_of(plan)
+        vector, part = vectors.places(part_count).at(index)
+        piece = stretch(part, vectors.lengths[vector])
         desk = current.desk
         if not desk.is_open("masked") and silo not in desk.answered("masked"):
             raise OutOfOrder(f"{PARTS}: masked updates are not taken now")
@@ -75,7 +79,8 @@ class PairwiseFlow:
         plan = current.round.plan
         terms_of(plan, self._state.me)
         with self._state.store.read() as view:
-            needed = model_bytes_held(view) + len(plan.cohort) * RING_BYTES * plan.vector_length
+            elements = sum(vectors_of(plan).lengths.values())
+            needed = model_bytes_held(view) + len(plan.cohort) * RING_BYTES * elements
         if needed > self._storage_bytes_max:
             raise TooLarge(f"storage: expected at most {self._storage_bytes_max} bytes, got {needed}")
 
@@ -136,16 +141,17 @@ class MaskedParts:
     agreed: Agreed
     half: SumHalf
 
-    async def total(self, piece: Stretch) -> Ring:
-        """One stretch of the sum, a part in memory at a time.
+    async def total(self, piece: Stretch, vector: VectorName = MODEL) -> Ring:
+        """One stretch of a vector's sum, a part in memory at a time.
 
         Raises:
             Unprocessable: a part on disk is not the one its silo signed for.
         """
-        return await asyncio.to_thread(self._total, piece)
+        return await asyncio.to_thread(self._total, piece, vector)
 
-    def _total(self, piece: Stretch) -> Ring:
-        return self.half.total(piece.index, self._parts(piece.index))
+    def _total(self, piece: Stretch, vector: VectorName) -> Ring:
+        place = self.agreed.masked.terms.places.place(vector, piece.index)
+        return self.half.total(piece.index, self._parts(place), vector)
 
     def _parts(self, index: int) -> Iterable[CheckedPart]:
         ctx, name = self.agreed.masked.terms.context, part_name(index, PARTS)

@@ -41,6 +41,7 @@ from privacy.secagg.threshold.parts import threshold_part_count, threshold_stret
 from privacy.secagg.threshold.summing import Adder, Fuser, PartialsClosed
 from privacy.secagg.threshold.terms import ThresholdTerms, terms_of
 from privacy.secagg.threshold.worker import Worker
+from privacy.secagg.vectors import MODEL, VectorName
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import SurvivorSet
 
@@ -204,8 +205,14 @@ class RoundFiles:
             for piece, opened in recut(self._opened(Fuser(partials, worker)), terms.vector_length):
                 self._write(part_name(piece.index, OPENED), ring_to_bytes(opened))
 
-    async def total(self, piece: Stretch) -> Ring:
-        """One stretch of the opened sum."""
+    async def total(self, piece: Stretch, vector: VectorName = MODEL) -> Ring:
+        """One stretch of the opened sum.
+
+        Raises:
+            NotFound: of another vector than the model's, which a joint key does not open.
+        """
+        if vector != MODEL:
+            raise NotFound(f"vector {vector!r}: a round under a joint key has none beside the model's")
         raw = await asyncio.to_thread(
             self.sums.read, self.closed.terms.context, part_name(piece.index, OPENED)
         )

@@ -18,12 +18,13 @@ from privacy.errors import NotAllowed, NotFound, OutOfOrder, Unprocessable
 from privacy.ids import Context, Digest, SiloId
 from privacy.plan import RoundPlan
 from privacy.secagg.additive import unseal_seed
-from privacy.secagg.parts import stretch
+from privacy.secagg.parts import part_count, stretch
 from privacy.secagg.validity.cut import field_stretch
 from privacy.secagg.validity.messages import SharesManifest
 from privacy.secagg.validity.sharing import Binding
 from privacy.secagg.validity.sharing import unseal_seed as validity_unseal_seed
 from privacy.secagg.validity.terms import terms_of
+from privacy.secagg.vectors import vectors_of
 from privacy.wire.envelope import Envelope, Verified
 from privacy.wire.messages import ShareManifest
 
@@ -44,8 +45,11 @@ class ShareIntake:
         self._check_invited(plan, silo)
         if not self._state.is_first(plan):
             raise Unprocessable(f"part: vector shares go to {plan.servers[0].server}, a sealed seed here")
-        cut = stretch if plan.validity is None else field_stretch
-        return cut(index, plan.vector_length).size
+        if plan.validity is not None:
+            return field_stretch(index, plan.vector_length).size
+        vectors = vectors_of(plan)
+        vector, part = vectors.places(part_count).at(index)
+        return stretch(part, vectors.lengths[vector]).size
 
     async def receive_part(
         self, ctx: Context, silo: SiloId, index: int, digest: Digest, body: AsyncIterator[bytes]

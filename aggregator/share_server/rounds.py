@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, insert, select
 
 from aggregator.received import open_offer
-from aggregator.statements import ADD_SEED, LAST_ROUND, SEEDS
 from aggregator.store import Reader, Store, Writer
 from aggregator.tables import rounds, seeds
 from policies.gates import AdmittedPlan, admit_plan
@@ -19,6 +18,7 @@ from privacy.secagg.validity.cut import upload_bytes
 from privacy.secagg.validity.field import FIELD_BYTES
 from privacy.secagg.validity.server import CheckShare
 from privacy.secagg.validity.terms import terms_of
+from privacy.secagg.vectors import vectors_of
 from privacy.wire.messages import RoundOffer
 
 
@@ -58,7 +58,7 @@ class AdmittedRounds:
 def bytes_needed(plan: RoundPlan) -> int:
     """Disk that one round may take: all silos' vectors and one opening; with validity also all checks."""
     if plan.validity is None:
-        return RING_BYTES * plan.vector_length * (len(plan.cohort) + 1)
+        return RING_BYTES * sum(vectors_of(plan).lengths.values()) * (len(plan.cohort) + 1)
     terms = terms_of(plan)
     checks = CheckShare.size(terms) * len(plan.servers)
     return (upload_bytes(terms) + checks) * len(plan.cohort) + FIELD_BYTES * plan.vector_length
@@ -73,7 +73,8 @@ def bytes_held(view: Reader) -> int:
 
 def last_round(view: Reader, job: JobId) -> int:
     """The highest round number of a job that was admitted here, 0 if none."""
-    return view.connection.execute(LAST_ROUND, {"job": job}).scalar_one() or 0
+    query = select(func.max(rounds.c.round)).where(rounds.c.job == job)
+    return view.connection.execute(query).scalar_one() or 0
 
 
 def unfinished(view: Reader) -> list[Context]:
@@ -84,13 +85,13 @@ def unfinished(view: Reader) -> list[Context]:
 
 def add_seed(transaction: Writer, ctx: Context, silo: SiloId, sealed: bytes) -> None:
     """Keep a seed, sealed as it came."""
-    transaction.connection.execute(ADD_SEED, {"ctx": ctx, "silo": silo, "sealed": sealed})
+    transaction.connection.execute(insert(seeds).values(ctx=ctx, silo=silo, sealed=sealed))
 
 
 def seeds_of(view: Reader, ctx: Context) -> dict[SiloId, bytes]:
     """The sealed seeds of a round, by silo."""
-    found = view.connection.execute(SEEDS, {"ctx": ctx})
-    return {SiloId(PartyId(row.silo)): row.sealed for row in found}
+    query = select(seeds).where(seeds.c.ctx == ctx).order_by(seeds.c.silo)
+    return {SiloId(PartyId(row.silo)): row.sealed for row in view.connection.execute(query)}
 
 
 def scrub_seeds(transaction: Writer, ctx: Context) -> None:

@@ -26,6 +26,7 @@ from privacy.secagg.validity.field import from_bytes, to_bytes
 from privacy.secagg.validity.messages import SharesManifest
 from privacy.secagg.validity.sharing import Binding, accumulate
 from privacy.secagg.validity.terms import terms_of
+from privacy.secagg.vectors import Part, vectors_of
 from privacy.wire.messages import ShareManifest
 
 
@@ -54,24 +55,24 @@ def sum_share(state: ShareServerState, cleared: ClearedCohort) -> tuple[Digest, 
 def sum_vectors(
     plan: RoundPlan, manifests: Sequence[ShareManifest], parts: Directory, openings: Directory
 ) -> tuple[Digest, ...]:
-    """The first server's share: the sum of the survivors' masked vectors.
+    """The first server's share: the sum of the survivors' masked vectors, those of each name by itself.
 
     Raises:
         Unprocessable: a stored part is no longer the one its manifest was signed for.
     """
 
-    def total(piece: Stretch) -> bytes:
+    def total(part: Part[Stretch]) -> bytes:
         stored = (
             checked(
-                parts.read(plan.context, manifest.silo, part_name(piece.index)),
-                manifest.parts[piece.index],
-                f"part {piece.index} of {manifest.silo}",
+                parts.read(plan.context, manifest.silo, part_name(part.place)),
+                manifest.parts[part.place],
+                f"part {part.place} of {manifest.silo}",
             )
             for manifest in manifests
         )
-        return ring_to_bytes(VectorSumHalf.total(stored, piece.length))
+        return ring_to_bytes(VectorSumHalf.total(stored, part.piece.length))
 
-    return _write(plan.context, map(total, stretches(plan.vector_length)), openings)
+    return _write(plan.context, map(total, vectors_of(plan).parts(stretches)), openings)
 
 
 def sum_masks(
@@ -90,12 +91,13 @@ def sum_masks(
         (silo, unseal_seed(sealed, key, plan.context, plan.model, silo, server))
         for silo, sealed in sealed_seeds.items()
     ]
-    half = SeedSumHalf(seeds, plan.context, plan.model, server)
+    vectors = vectors_of(plan)
+    halves = {name: SeedSumHalf(seeds, plan.context, plan.model, server, name) for name in vectors.lengths}
 
-    def total(piece: Stretch) -> bytes:
-        return ring_to_bytes(half.total(piece.start, piece.length))
+    def total(part: Part[Stretch]) -> bytes:
+        return ring_to_bytes(halves[part.vector.name].total(part.piece.start, part.piece.length))
 
-    return _write(plan.context, map(total, stretches(plan.vector_length)), openings)
+    return _write(plan.context, map(total, vectors.parts(stretches)), openings)
 
 
 def sum_field_vectors(

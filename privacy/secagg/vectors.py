@@ -8,18 +8,18 @@ keystream would give away their difference. Knows no scheme.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Final, NewType, Self
+from typing import Annotated, Final, Generic, NewType, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, StringConstraints, model_validator
 
 from privacy.canonical import Frozen
-from privacy.errors import NotFound, SealsumError
-from privacy.plan import Count, VectorTerms
+from privacy.errors import NotFound, SealsumError, Unprocessable
+from privacy.plan import Count, RoundPlan, VectorTerms
 from privacy.secagg import encoding
 
 VectorName = NewType("VectorName", str)
@@ -29,6 +29,8 @@ VectorNameField = Annotated[VectorName, StringConstraints(pattern=rf"^{_NAME.pat
 MODEL: Final = VectorName("model")
 """The first vector of every round. Its keys are those of a round that has no other."""
 MAX_VECTORS = 16
+P = TypeVar("P")
+"""A piece of one vector, as a scheme cuts vectors into parts."""
 
 
 def purpose_for(purpose: str, vector: VectorName) -> str:
@@ -113,6 +115,18 @@ class RoundVectors(Frozen):
         """Name → elements, in order."""
         return {vector.name: vector.length for vector in self.vectors}
 
+    def places(self, part_count: Callable[[int], int]) -> Places:
+        """Where each part of these vectors stands, as a scheme cuts a vector into parts."""
+        return Places.of(self.lengths, part_count)
+
+    def parts(self, cut: Callable[[int], Iterable[P]]) -> Iterator[Part[P]]:
+        """Every part of every vector in the order of a manifest; ``cut`` gives a vector's, by its length."""
+        place = 0
+        for vector in self.vectors:
+            for piece in cut(vector.length):
+                yield Part(place, vector, piece)
+                place += 1
+
     def assert_fit(self, contributors: int) -> None:
         """Refuse terms under which any one of the sums could wrap around the ring.
 
@@ -123,10 +137,34 @@ class RoundVectors(Frozen):
             encoding.assert_fits(vector.terms, contributors)
 
 
+def vectors_of(plan: RoundPlan) -> RoundVectors:
+    """All vectors that a plan's round sums, the model's first."""
+    model = NamedVector(name=MODEL, coordinates=plan.parameters, terms=plan.vector)
+    further = (
+        NamedVector(
+            name=VectorName(vector.name),
+            coordinates=vector.coordinates,
+            terms=vector.terms,
+            weighted=vector.opens_to == "mean",
+        )
+        for vector in plan.further
+    )
+    return RoundVectors(vectors=(model, *further))
+
+
 def check_names(names: tuple[VectorName, ...]) -> None:
     """Raises ValueError unless the first of distinct ``names`` is ``model``."""
     if names[0] != MODEL or len(set(names)) != len(names):
         raise ValueError(f"vectors: expected distinct names, {MODEL!r} first")
+
+
+@dataclass(frozen=True)
+class Part(Generic[P]):
+    """One part of one vector, and its place among the parts of all."""
+
+    place: int
+    vector: NamedVector
+    piece: P
 
 
 @dataclass(frozen=True)
@@ -163,6 +201,19 @@ class Places:
                 raise NotFound(f"part: expected 0 to {count - 1} of vector {vector}, got {index}")
             before += count
         raise NotFound(f"vector {vector!r}: this round has none of that name")
+
+    def at(self, place: int) -> tuple[VectorName, int]:
+        """Vector and part number of a place: the opposite of ``place``.
+
+        Raises:
+            Unprocessable: there is no such place.
+        """
+        before = 0
+        for name, count in self.counts.items():
+            if before <= place < before + count:
+                return name, place - before
+            before += count
+        raise Unprocessable(f"part: expected 0 to {self.total - 1}, got {place}")
 
     def __iter__(self) -> Iterator[tuple[VectorName, int]]:
         """Vector and part number of every place, in order."""

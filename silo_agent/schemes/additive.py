@@ -14,6 +14,7 @@ from privacy.errors import SealsumError
 from privacy.ids import Digest
 from privacy.secagg.additive import AdditiveSiloHalf, ring_to_bytes
 from privacy.secagg.parts import part_count, stretches
+from privacy.secagg.vectors import vectors_of
 from privacy.wire.envelope import sign_message
 from privacy.wire.messages import ShareManifest
 from silo_agent.encoded import EncodedUpdate
@@ -37,14 +38,16 @@ class AdditiveHalf:
         """Nothing more."""
 
     def seal(self, update: EncodedUpdate, model: Digest) -> Iterator[bytes]:
-        """The vector share's parts."""
+        """The vector shares' parts: the model's, then those of each further vector under its own keys."""
         plan = self._seat.plan
         keys = {slot.server: self._seat.charter.member(slot.server).sealing_key for slot in plan.servers[1:]}
-        self._half = AdditiveSiloHalf(plan.context, model, self._seat.silo, keys)
+        vectors = vectors_of(plan)
+        self._half = AdditiveSiloHalf(plan.context, model, self._seat.silo, keys, tuple(vectors.lengths))
         self._model = model
-        for stretch in stretches(plan.vector_length):
-            encoded = update.elements(stretch.start, stretch.length)
-            part = ring_to_bytes(self._half.share(stretch.start, encoded))
+        for part_of in vectors.parts(stretches):
+            name, piece = part_of.vector.name, part_of.piece
+            encoded = update.elements(piece.start, piece.length, name)
+            part = ring_to_bytes(self._half.share(piece.start, encoded, name))
             self._digests.append(sha256_hex(part))
             yield part
 
@@ -55,7 +58,8 @@ class AdditiveHalf:
             SealsumError: parts are missing, or were drawn twice: a bug, not a peer's doing.
         """
         plan = self._seat.plan
-        if self._half is None or self._model is None or len(self._digests) != part_count(plan.vector_length):
+        whole = len(self._digests) == vectors_of(plan).places(part_count).total
+        if self._half is None or self._model is None or not whole:
             raise SealsumError("sharing: expected each part to be drawn once before the manifest")
         sealed = self._half.sealed_seeds
         message = ShareManifest(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -27,11 +28,12 @@ from privacy.errors import (
 )
 from privacy.ids import Digest, PartyId
 from privacy.secagg.additive import Ring, ring_to_bytes
-from privacy.secagg.he.framing import Form, he_stretches, part_bytes
+from privacy.secagg.he.framing import Form, he_part_count, he_stretches, part_bytes
 from privacy.secagg.he.keys import HeKey
 from privacy.secagg.he.messages import CiphertextManifest, OpenedSum, SumManifest, parts_to_send
 from privacy.secagg.he.silo_half import HeSiloHalf, admit_sum
 from privacy.secagg.parts import recut
+from privacy.secagg.vectors import NamedVector, vectors_of
 from privacy.wire.envelope import Envelope, MessageKind, Verified, open_envelope, sign_message
 from privacy.wire.messages import MAX_BYTES, Refusal
 from silo_agent.durable import private_directory, write_durably
@@ -71,17 +73,19 @@ class HeHalf:
         """Nothing more."""
 
     def seal(self, update: EncodedUpdate, model: Digest) -> Iterator[bytes]:
-        """The update's ciphertexts, part by part."""
+        """The update's ciphertexts, part by part, then those of each further vector."""
         plan = self._seat.plan
         if self._key is None:
             raise SealsumError("encryption: expected the job's key before the update")
         self._model = model
-        workers = (os.cpu_count() or 1) if plan.vector_length >= _WORTH_PROCESSES else 1
-        with self._half(self._key, workers) as half:
-            for piece in he_stretches(self._use.parameters, plan.vector_length):
-                part = half.encrypt(piece.index, update.elements(piece.start, piece.length))
-                self._digests.append(sha256_hex(part))
-                yield part
+        for vector in vectors_of(plan).vectors:
+            workers = (os.cpu_count() or 1) if vector.length >= _WORTH_PROCESSES else 1
+            with self._half(self._key, vector, workers) as half:
+                for piece in he_stretches(self._use.parameters, vector.length):
+                    encoded = update.elements(piece.start, piece.length, vector.name)
+                    part = half.encrypt(piece.index, encoded)
+                    self._digests.append(sha256_hex(part))
+                    yield part
 
     def manifest(self, ledger_head: Head) -> Signed:
         """The one update's ciphertexts, by digest, and the key that they are under."""
@@ -186,22 +190,24 @@ class HeHalf:
             raise Unprocessable("key: this silo does not have the job's key any more; it cannot open the sum")
         # (1)
         self._mark(summed.envelope.body_digest)
-        digests = []
-        with self._half(key) as half:
-            for piece, opened in recut(self._decrypted(half, summed.message), seat.plan.vector_length):
-                part = ring_to_bytes(opened)
-                write_durably(self._part(piece.index), part)
-                digests.append(sha256_hex(part))
+        digests: list[Digest] = []
+        for vector in vectors_of(seat.plan).vectors:
+            with self._half(key, vector) as half:
+                for _, opened in recut(self._decrypted(half, vector, summed.message), vector.length):
+                    part = ring_to_bytes(opened)
+                    write_durably(self._part(len(digests)), part)
+                    digests.append(sha256_hex(part))
         return OpenedSum(silo=seat.silo, sum=summed.envelope.body_digest, parts=tuple(digests))
 
-    def _decrypted(self, half: HeSiloHalf, summed: SumManifest) -> Iterator[Ring]:
+    def _decrypted(self, half: HeSiloHalf, vector: NamedVector, summed: SumManifest) -> Iterator[Ring]:
         row, plan = self._use.parameters, self._seat.plan
-        for piece in he_stretches(row, plan.vector_length):
-            size = part_bytes(row, piece, Form.SUM)
-            raw = self._seat.delivery.get_file(plan.context, "sum", piece.index, size)
+        places = vectors_of(plan).places(partial(he_part_count, row))
+        for piece in he_stretches(row, vector.length):
+            place, size = places.place(vector.name, piece.index), part_bytes(row, piece, Form.SUM)
+            raw = self._seat.delivery.get_file(plan.context, "sum", place, size)
             # (2)
-            if sha256_hex(raw) != summed.parts[piece.index]:
-                raise Unprocessable(f"sum, part {piece.index}: its bytes are not the ones signed for")
+            if sha256_hex(raw) != summed.parts[place]:
+                raise Unprocessable(f"sum, part {place}: its bytes are not the ones signed for")
             # (3)
             yield half.open(piece.index, raw, len(summed.survivors))
 
@@ -258,6 +264,6 @@ class HeHalf:
             max_bytes=MAX_BYTES[kind],
         )
 
-    def _half(self, key: HeKey, workers: int = 1) -> HeSiloHalf:
-        plan = self._seat.plan
-        return HeSiloHalf(key, self._use, plan.vector, plan.vector_length, len(plan.cohort), workers)
+    def _half(self, key: HeKey, vector: NamedVector, workers: int = 1) -> HeSiloHalf:
+        cohort = len(self._seat.plan.cohort)
+        return HeSiloHalf(key, self._use, vector.terms, vector.length, cohort, workers)

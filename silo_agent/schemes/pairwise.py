@@ -22,6 +22,7 @@ from privacy.secagg.pairwise.silo_opening import agree_survivors, unmask
 from privacy.secagg.pairwise.silo_state import SiloState, Step, StepName
 from privacy.secagg.pairwise.terms import judge_terms, terms_of
 from privacy.secagg.parts import stretches
+from privacy.secagg.vectors import vectors_of
 from silo_agent.durable import private_directory, write_durably
 from silo_agent.encoded import EncodedUpdate
 from silo_agent.outbox import Stored
@@ -80,8 +81,9 @@ class PairwiseHalf:
         """The masked update's parts."""
         state = self._state()
         self._masker = masker(state, model)
-        for piece in stretches(self._seat.plan.vector_length):
-            yield self._masker.mask(piece.index, update.elements(piece.start, piece.length))
+        for part in vectors_of(self._seat.plan).parts(stretches):
+            name, piece = part.vector.name, part.piece
+            yield self._masker.mask(piece.index, update.elements(piece.start, piece.length, name), name)
 
     def manifest(self, ledger_head: Head) -> Signed:
         """Step 3: sign the one masked update; from here on the keys of its masks are gone.

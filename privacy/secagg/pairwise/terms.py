@@ -18,7 +18,7 @@ from privacy.ids import Digest, HexContext, HexDigest, PartyId, PartyName, SiloI
 from privacy.plan import CohortMember, RoundPlan
 from privacy.secagg.pairwise.faults import WeakTerms
 from privacy.secagg.parts import Stretch, part_count, stretch
-from privacy.secagg.vectors import MAX_VECTORS, MODEL, Places, VectorLength, VectorName
+from privacy.secagg.vectors import MAX_VECTORS, MODEL, Places, VectorLength, VectorName, vectors_of
 
 MAX_SILOS = 100
 """The graph of masks is complete: beyond this, a sparse graph (Bell et al. 2020) is the better tool."""
@@ -126,6 +126,10 @@ def terms_of(plan: RoundPlan, server: PartyId) -> PairwiseTerms:
             server=server,
             cohort=plan.cohort,
             vector_length=plan.vector_length,
+            further=tuple(
+                VectorLength(name=vector.name, length=vector.length)
+                for vector in vectors_of(plan).vectors[1:]
+            ),
             threshold=plan.threshold,
             minimum=plan.min_survivors,
         )

@@ -31,8 +31,9 @@ from pydantic import Field, ValidationError, model_validator
 from privacy.canonical import Frozen, digest_of
 from privacy.errors import Unprocessable
 from privacy.ids import Digest
-from privacy.plan import Count, PositiveReal, RoundPlan
+from privacy.plan import Count, RoundPlan
 from privacy.secagg.validity.field import MODULUS
+from privacy.vector_terms import PositiveReal
 
 LEAST_PROJECTIONS = 48
 _WORD_PROJECTIONS = 16

@@ -22,7 +22,8 @@ from privacy.errors import Unprocessable
 from privacy.ids import Digest, PartyId, ServerId
 from privacy.secagg import parts as parts_module
 from privacy.secagg.additive import SeedSumHalf, VectorSumHalf, ring_to_bytes, unseal_seed
-from privacy.secagg.parts import stretches
+from privacy.secagg.parts import part_count, stretches
+from privacy.secagg.vectors import vectors_of
 from privacy.wire.envelope import Verified
 from privacy.wire.messages import OpeningShare, SurvivorSet
 from tests.federation import Federation
@@ -92,11 +93,12 @@ class Opening:
         async def fetch(server: ServerId, index: int) -> bytes:
             return self.bytes[server][index]
 
+        places = vectors_of(self.plan).places(part_count)
         with self.memories.of_round(self.plan, self.plan.model) as memory:
             asyncio.run(
                 open_sum(
                     self.cleared,
-                    Shares(check_shares(self.cleared, shares or self.shares()), fetch).total,
+                    Shares(check_shares(self.cleared, shares or self.shares()), fetch, places).total,
                     self.model_in,
                     self.written.append,
                     memory,
