@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen, Real, digest_of
+from privacy.fixed_features import FixedFeatures
 from privacy.ids import Digest
 
 Column = Annotated[str, Field(min_length=1, max_length=100)]
@@ -113,16 +114,32 @@ class DataSchema(Frozen):
     patient_id: Column
     record_norm: Annotated[Real, Field(gt=0)] | None = None
     """Each record's feature vector is scaled down to this L2 norm if longer (data-independent)."""
+    transform: FixedFeatures | None = Field(default=None, exclude_if=lambda terms: terms is None)
+    """What models are given instead of the features, which are an image's pixels row by row."""
 
     @property
     def width(self) -> int:
-        """Length of one record's feature vector."""
+        """Length of one record's feature vector, as models are given it."""
+        return self.columns_width if self.transform is None else self.transform.outputs
+
+    @property
+    def columns_width(self) -> int:
+        """Coordinates that the columns give, before the transform."""
         return sum(feature.width for feature in self.features)
 
     @cached_property
     def digest(self) -> Digest:
         """What the dataset card and the evidence pack quote."""
         return digest_of("sealsum/data-schema/v1", self)
+
+    @model_validator(mode="after")
+    def _the_transform_reads_the_columns(self) -> Self:
+        if self.transform is not None and self.transform.inputs != self.columns_width:
+            raise ValueError(
+                f"transform: expected {self.transform.inputs} coordinates, one a pixel of "
+                f"{self.transform.rows} × {self.transform.columns}, got {self.columns_width} from features"
+            )
+        return self
 
     @model_validator(mode="after")
     def _columns_are_distinct(self) -> Self:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privacy.errors import ConfigurationError
 from privacy.schema import CategoricalFeature, ClassLabel, DataSchema, Feature, Label, NumericFeature
 from silo_agent.data.records import Records
+from silo_agent.features.catalogue import fixed_features
 
 
 def read_csv_table(path: Path, schema: DataSchema, unit: Literal["patient", "record"]) -> Records:
@@ -67,7 +68,9 @@ def _read(
         cell = cells[column_of[schema.label.column]].strip()
         labels.append(_label(schema.label, cell, f"{where}, column {schema.label.column}"))
         features.append(_vector(cells, column_of, schema, where))
-    matrix = np.array(features, dtype=np.float32).reshape(len(features), schema.width)
+    matrix = np.array(features, dtype=np.float32).reshape(len(features), schema.columns_width)
+    if schema.transform is not None:
+        matrix = fixed_features(schema.transform, matrix)
     return Records(matrix, np.array(labels, dtype=np.float32), tuple(patients), classes=schema.label.classes)
 
 
