@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete, select
 
 from aggregator.received import open_offer
+from aggregator.statements import ADD_SEED, LAST_ROUND, SEEDS
 from aggregator.store import Reader, Store, Writer
 from aggregator.tables import rounds, seeds
 from policies.gates import AdmittedPlan, admit_plan
@@ -73,8 +74,7 @@ def bytes_held(view: Reader) -> int:
 
 def last_round(view: Reader, job: JobId) -> int:
     """The highest round number of a job that was admitted here, 0 if none."""
-    query = select(func.max(rounds.c.round)).where(rounds.c.job == job)
-    return view.connection.execute(query).scalar_one() or 0
+    return view.connection.execute(LAST_ROUND, {"job": job}).scalar_one() or 0
 
 
 def unfinished(view: Reader) -> list[Context]:
@@ -85,13 +85,13 @@ def unfinished(view: Reader) -> list[Context]:
 
 def add_seed(transaction: Writer, ctx: Context, silo: SiloId, sealed: bytes) -> None:
     """Keep a seed, sealed as it came."""
-    transaction.connection.execute(insert(seeds).values(ctx=ctx, silo=silo, sealed=sealed))
+    transaction.connection.execute(ADD_SEED, {"ctx": ctx, "silo": silo, "sealed": sealed})
 
 
 def seeds_of(view: Reader, ctx: Context) -> dict[SiloId, bytes]:
     """The sealed seeds of a round, by silo."""
-    query = select(seeds).where(seeds.c.ctx == ctx).order_by(seeds.c.silo)
-    return {SiloId(PartyId(row.silo)): row.sealed for row in view.connection.execute(query)}
+    found = view.connection.execute(SEEDS, {"ctx": ctx})
+    return {SiloId(PartyId(row.silo)): row.sealed for row in found}
 
 
 def scrub_seeds(transaction: Writer, ctx: Context) -> None:
