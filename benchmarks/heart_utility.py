@@ -1,6 +1,7 @@
-"""Reproduce the demo's accuracy figures with the silo agent's own DP-SGD, over splits and repetitions.
+"""Reproduce the demo's accuracy figures with the silo agent's own algorithms, over splits and repetitions.
 
-    python benchmarks/heart_utility.py [--splits 5] [--repetitions 20] [--epsilon 3] [--rounds 20] [--json]
+    python benchmarks/heart_utility.py [--splits 5] [--repetitions 20] [--epsilon 3] [--rounds 20]
+        [--algorithm dp_fedsgd] [--noise full] [--json]
 
 A split fixes who is held out and the first model; a repetition redraws sampling and noise, which come from
 the operating system and cannot be seeded. Secure aggregation is left out: it adds rounding below 1e-7.
@@ -16,14 +17,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sealsum.demo.baselines import compare
+from privacy.plan import AlgorithmName
+from sealsum.demo.baselines import compare, stepped, update_of
 from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
 from sealsum.demo.job import DemoTerms, demo_terms
-from sealsum.demo.options import DEFAULT_EPSILON, DEFAULT_ROUNDS
+from sealsum.demo.options import DEFAULT_EPSILON, DEFAULT_ROUNDS, NoiseName
 from sealsum.demo.patients import HOSPITALS, patients_of
 from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
 from sealsum.demo.split import split_patients
-from silo_agent.algorithms.dp_fedavg import dp_fedavg
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ADAPTERS
@@ -48,6 +49,7 @@ def request_for(split: int, terms: DemoTerms, folder: Path) -> BaselineRequest:
         model=terms.model,
         training=terms.training,
         dp=terms.dp,
+        vector=terms.vector,
         rounds=terms.rounds,
         seed=split,
         hospitals=hospitals,
@@ -61,18 +63,18 @@ def federate(
     vector, adapter = start, ADAPTERS[terms.model.adapter]
     for _ in range(terms.rounds):
         updates = [
-            dp_fedavg(
-                Task(terms.model, terms.training, terms.dp, terms.vector, vector, adapter, records)
-            ).values
+            update_of(Task(terms.model, terms.training, terms.dp, terms.vector, vector, adapter, records))
             for records in training.values()
         ]
-        vector = vector + np.mean(updates, axis=0, dtype=np.float64).astype(np.float32)
+        vector = stepped(vector, np.mean(updates, axis=0), terms.training)
     return vector
 
 
-def measure(split: int, repetitions: int, rounds: int, epsilon: float) -> tuple[BaselineAnswer, list[float]]:
+def measure(
+    split: int, repetitions: int, rounds: int, epsilon: float, algorithm: AlgorithmName, noise: NoiseName
+) -> tuple[BaselineAnswer, list[float]]:
     """Baselines of one split, and the federated model's AUC on all held-out patients, once a repetition."""
-    terms = demo_terms(rounds, epsilon, split)
+    terms = demo_terms(rounds, epsilon, split, algorithm=algorithm, noise=noise)
     with tempfile.TemporaryDirectory() as folder:
         request = request_for(split, terms, Path(folder))
         training, held_out = read_tables(request.data, request.hospitals)
@@ -93,11 +95,15 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=DEFAULT_EPSILON)
     parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS)
+    parser.add_argument("--algorithm", choices=("dp_fedsgd", "dp_fedavg"), default="dp_fedsgd")
+    parser.add_argument("--noise", choices=("full", "distributed"), default="full")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []
     for split in range(options.splits):
-        baselines, federated = measure(split, options.repetitions, options.rounds, options.epsilon)
+        baselines, federated = measure(
+            split, options.repetitions, options.rounds, options.epsilon, options.algorithm, options.noise
+        )
         local_only = float(np.mean(list(baselines.local_only_on_all.values())))
         rows.append(
             {

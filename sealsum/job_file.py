@@ -4,29 +4,30 @@
     data:     {features: [{kind: numeric, column: age, low: 20, high: 90, impute: 55}, …],
                label: {column: num, threshold: 0}, patient_id: patient}
     model:    {adapter: mlp, hidden: [16], seed: 1}
-    training: {algorithm: dp_fedavg, local_steps: 5, learning_rate: 0.5, server_learning_rate: 1.0}
-    dp:       {unit: patient, sample_rate: 0.2, noise_multiplier: 2.0, clip_l2: 1.0, normaliser: 40,
+    training: {server_learning_rate: 0.5}
+    dp:       {unit: patient, sample_rate: 0.2, target_epsilon: 3.0, clip_l2: 1.0, normaliser: 40,
                delta: 1e-5}
-    rounds: 20                      min_silos: 3
+    rounds: 200                     min_silos: 3
     scheme: additive                validity: {norm_bound: 2.5}
 
-``scheme`` is additive if left out; ``validity`` is none if left out, and comes with additive only.
+Left out, ``training.algorithm`` is dp_fedsgd, or fedavg with ``dp: none``; ``scheme`` is additive;
+``validity`` is none, and comes with additive only. ``dp`` says noise_multiplier, or the target_epsilon to
+meet; with ``model: distributed`` and ``noise_shares: 2`` silos add shares of the noise (docs/privacy.md).
 No file path and no code goes into a job: ``dataset`` and ``adapter`` are names that silos know.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from policies.yaml_text import read_yaml
 from privacy.canonical import Frozen
-from privacy.errors import ConfigurationError, Unprocessable
+from privacy.errors import ConfigurationError
 from privacy.ids import JobName, Name
 from privacy.keystore import read_file
 from privacy.plan import (
@@ -42,13 +43,10 @@ from privacy.plan import (
 )
 from privacy.roster import Charter
 from privacy.schema import DataSchema
-from privacy.secagg.encoding import assert_fits
-from privacy.secagg.rows import row_for
 from privacy.update import model_bytes, model_digest
+from sealsum.job_defaults import with_defaults
+from sealsum.job_grid import finest_vector, noise_vector
 from silo_agent.models.layouts import initial_vector, model_terms, outputs_for
-
-COORDINATE_BOUND = 8.0
-FINEST_BITS = 20
 
 
 class ModelRequest(Frozen):
@@ -80,11 +78,16 @@ class JobFile(Frozen):
     rounds: Count
     scheme: SchemeName = "additive"
     vector: VectorTerms | None = None
-    """Left out: a weighted coordinate may be ±8, in the finest steps, down to 2⁻²⁰, that the sum fits."""
+    """Left out: the finest grid that the sum fits, for coordinates of ±8, or for what dp_fedsgd needs."""
     validity: ValidityClaim | None = None
     """What each silo proves of its update on shares."""
     min_silos: Annotated[int, Field(ge=2)]
     round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, tree: object) -> object:
+        return with_defaults(tree)
 
     def terms(self) -> ModelTerms:
         """The model terms the job will carry.
@@ -131,26 +134,16 @@ class JobFile(Frozen):
             dp=self.dp,
             rounds=self.rounds,
             scheme=self.scheme,
-            vector=self.vector or finest_vector(self.scheme, len(charter.silos)),
+            vector=self.vector or self._grid(terms, len(charter.silos)),
             validity=self.validity,
             min_silos=self.min_silos,
             round_deadline_s=self.round_deadline_s,
         )
 
-
-def finest_vector(scheme: SchemeName, silos: int) -> VectorTerms:
-    """±8 in the finest steps, down to 2⁻²⁰, in which the sum of all silos is sure to fit.
-
-    Raises:
-        ConfigurationError: it does not fit in steps of one half.
-    """
-    for bits in range(FINEST_BITS, 0, -1):
-        vector = VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=bits)
-        with suppress(Unprocessable):
-            assert_fits(vector, silos)
-            row_for(scheme, vector, silos)
-            return vector
-    raise ConfigurationError(f"vector: the sum of {silos} silos does not fit {scheme}; write your own vector")
+    def _grid(self, terms: ModelTerms, silos: int) -> VectorTerms:
+        if self.dp is None or self.training.algorithm != "dp_fedsgd" or self.validity is not None:
+            return finest_vector(self.scheme, silos)
+        return noise_vector(self.dp, self.training, terms.parameters, self.scheme, silos)
 
 
 def read_job_file(path: Path) -> JobFile:

@@ -14,14 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from privacy.plan import ModelTerms
+from privacy.plan import ModelTerms, TrainingTerms
 from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
 from sealsum.demo.job import first_model
 from sealsum.demo.scoring import auc_of, joined, read_tables
-from silo_agent.algorithms.dp_fedavg import dp_fedavg
+from silo_agent.algorithms.catalogue import ALGORITHMS
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ADAPTERS, build_model, export_vector
+from silo_agent.update import GridUpdate
 
 POOLED_STEPS = 300
 POOLED_LEARNING_RATE = 0.02
@@ -30,21 +31,41 @@ FOLDS = 3
 
 
 def train_alone(request: BaselineRequest, records: Records) -> NDArray[np.float32]:
-    """One hospital's model by the silo agent's own DP-SGD, as many steps as in the federation: float32[d]."""
+    """One hospital's model by the silo agent's own algorithm, as many steps as in the federation: float32[d].
+
+    Alone, it has nobody to share noise with: it adds all of it.
+    """
     vector = first_model(request.model, request.seed)
+    dp = request.dp.model_copy(update={"model": "local", "noise_shares": None})
     adapter = ADAPTERS[request.model.adapter]
     for _ in range(request.rounds):
         task = Task(
             model=request.model,
             training=request.training,
-            dp=request.dp,
+            dp=dp,
             vector=request.vector,
             start=vector,
             adapter=adapter,
             records=records,
         )
-        vector = vector + np.float32(request.training.server_learning_rate) * dp_fedavg(task).values
+        vector = stepped(vector, update_of(task), request.training)
     return vector
+
+
+def update_of(task: Task) -> NDArray[np.float64]:
+    """What the job's algorithm makes of a task, in the units of the model: float64[d]."""
+    update = ALGORITHMS[task.training.algorithm](task)
+    if isinstance(update, GridUpdate):
+        return update.steps / 2.0**task.vector.scale_bits
+    return update.values.astype(np.float64)
+
+
+def stepped(
+    vector: NDArray[np.float32], mean: NDArray[np.float64], training: TrainingTerms
+) -> NDArray[np.float32]:
+    """The model after the server's step: float32[d]."""
+    moved = vector.astype(np.float64) + training.server_learning_rate * mean
+    return moved.astype(np.float32)
 
 
 def train_pooled(

@@ -22,7 +22,7 @@ from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
 from sealsum.demo.standing import Standing
 from sealsum.job_view import JobView
 
-NOTHING_SPENT = {"epsilon": "0", "epsilon_rdp": "0"}
+NOTHING_SPENT = {"epsilon": "0", "epsilon_rdp": "0", "epsilon_fallback": "0"}
 """Of a hospital whose ledger names no round of this job."""
 
 
@@ -55,7 +55,8 @@ def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
     """
     terms, spec, baselines = trained.terms, trained.spec, trained.baselines
     training, held_out = read_tables(terms.data, trained.files)
-    caps = trained.policy.model.spec.limits.epsilon
+    limits = trained.policy.model.spec.limits
+    caps = limits.epsilon
     standings = {silo.name: silo for silo in trained.standing.silos}
     silos = []
     for hospital in HOSPITALS:
@@ -76,6 +77,7 @@ def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
                 local_only_everywhere=baselines.local_only_on_all[name],
                 epsilon=float(spent["epsilon"]),
                 epsilon_rdp=float(spent["epsilon_rdp"]),
+                epsilon_fallback=float(spent["epsilon_fallback"]),
                 delta=terms.dp.delta,
                 epsilon_after_round=standings[name].epsilon_after_round,
                 overhead_ms=standings[name].overhead_ms,
@@ -96,8 +98,12 @@ def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
         model=terms.model.adapter,
         model_released_to=trained.policy.model.spec.release.model.to,
         seed=trained.seed,
-        caps=Caps(round=caps.round, job=caps.job, lifetime=caps.lifetime),
+        caps=Caps(
+            round=caps.round, job=caps.job, lifetime=caps.lifetime, job_fallback=limits.of_fallback.job
+        ),
         mechanism=Mechanism(
+            algorithm=terms.training.algorithm,
+            noise_shares=terms.dp.noise_shares,
             unit=terms.dp.unit,
             adjacency=terms.dp.adjacency,
             clip_l2=terms.dp.clip_l2,

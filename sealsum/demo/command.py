@@ -14,11 +14,19 @@ from rich.console import Console
 
 from policies.rules_assumed import ONE_SERVER_SEES_NO_SHARES
 from privacy.errors import ConfigurationError
-from privacy.plan import SchemeName
+from privacy.plan import AlgorithmName, SchemeName
 from privacy.secagg.catalogue import SCHEMES
 from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
 from privacy.secagg.threshold.worker import assert_available
-from sealsum.demo.options import DEFAULT_OUT, DEFAULT_ROUNDS, POLICIES, VALIDITY_POLICY, DemoOptions
+from sealsum.demo.options import (
+    DEFAULT_OUT,
+    DEFAULT_ROUNDS,
+    DISTRIBUTED_POLICY,
+    POLICIES,
+    VALIDITY_POLICY,
+    DemoOptions,
+    NoiseName,
+)
 
 TERMINATED = 128 + signal.SIGTERM
 NOT_VERIFIED = 5
@@ -42,7 +50,8 @@ class CarriedScheme(click.ParamType[SchemeName]):
 @click.option(
     "--policy",
     metavar="NAME|FILE",
-    help=f"Threat model.  [default: {POLICIES['additive']}, demo-SCHEME or {VALIDITY_POLICY}]",
+    help=f"Threat model.  [default: {POLICIES['additive']}, demo-SCHEME, {VALIDITY_POLICY} or "
+    f"{DISTRIBUTED_POLICY}]",
 )
 @click.option(
     "--scheme",
@@ -55,6 +64,20 @@ class CarriedScheme(click.ParamType[SchemeName]):
     "--validity",
     is_flag=True,
     help="Each hospital proves a bound on its update, on shares that nobody can read; with additive only.",
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(["dp_fedsgd", "dp_fedavg"]),
+    default="dp_fedsgd",
+    show_default=True,
+    help="One private step a round, or several at each hospital.",
+)
+@click.option(
+    "--noise",
+    type=click.Choice(["full", "distributed"]),
+    default="full",
+    show_default=True,
+    help="Each hospital adds all of the noise, or its share for the sum; with dp_fedsgd and additive only.",
 )
 @click.option("--rounds", type=click.IntRange(1, 1000), default=DEFAULT_ROUNDS, show_default=True)
 @click.option(
@@ -93,6 +116,8 @@ def demo(
     policy: str | None,
     scheme: SchemeName,
     validity: bool,
+    algorithm: AlgorithmName,
+    noise: NoiseName,
     rounds: int,
     epsilon: float | None,
     out: Path,
@@ -110,9 +135,13 @@ def demo(
 
     if validity and scheme != "additive":
         raise click.UsageError(f"--validity comes with additive only: {ONE_SERVER_SEES_NO_SHARES}")
-    policy = policy or (VALIDITY_POLICY if validity else POLICIES[scheme])
+    if noise == "distributed" and (scheme != "additive" or validity or algorithm != "dp_fedsgd"):
+        raise click.UsageError("--noise distributed comes with dp_fedsgd and additive, without --validity")
+    policy = policy or _policy_for(scheme, validity, noise)
     servers = _existing("--server-python", server_python)
-    options = DemoOptions(policy, scheme, validity, rounds, epsilon, out, seed, servers, openfhe)
+    options = DemoOptions(
+        policy, scheme, validity, algorithm, noise, rounds, epsilon, out, seed, servers, openfhe
+    )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     finished = run_demo(options, Console(stderr=True), began)
@@ -123,6 +152,12 @@ def demo(
         click.echo("\n".join(finished.lines))
     if not finished.summary.verified:
         raise click.exceptions.Exit(NOT_VERIFIED)
+
+
+def _policy_for(scheme: SchemeName, validity: bool, noise: NoiseName) -> str:
+    if noise == "distributed":
+        return DISTRIBUTED_POLICY
+    return VALIDITY_POLICY if validity else POLICIES[scheme]
 
 
 def _existing(option: str, python: str) -> str:

@@ -13,14 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.dp.accountant import epsilon
+from privacy.dp.calibration import calibrated_noise
 from privacy.dp.events import DpEvent
 from privacy.ids import Digest, JobId
-from privacy.plan import DpTerms, JobSpec, ModelTerms, SchemeName, TrainingTerms, ValidityClaim, VectorTerms
+from privacy.plan import (
+    AlgorithmName,
+    DpTerms,
+    JobSpec,
+    ModelTerms,
+    SchemeName,
+    TrainingTerms,
+    ValidityClaim,
+    VectorTerms,
+)
 from privacy.schema import CategoricalFeature, DataSchema, Label, NumericFeature
 from privacy.secagg.validity.norms import suggested_norm_bound
 from privacy.update import flatten, model_bytes, model_digest
-from sealsum.demo.calibration import least_noise
-from sealsum.demo.patients import LABEL_COLUMN, LABEL_THRESHOLD, PATIENT_COLUMN
+from sealsum.demo.options import NoiseName
+from sealsum.demo.patients import HOSPITALS, LABEL_COLUMN, LABEL_THRESHOLD, PATIENT_COLUMN
+from sealsum.job_grid import noise_vector
 from silo_agent.models.layouts import model_terms
 
 JOB = JobId("heart-disease")
@@ -28,16 +39,16 @@ DATASET = "heart"
 PURPOSE = "Predict heart disease from routine findings, to demonstrate federated learning"
 DELTA = 1e-5
 
-LOCAL_STEPS = 2
-SAMPLE_RATE = 0.5
 CLIP_L2 = 0.5
-NORMALISER = 75.0
-"""About half the records of a typical hospital; public, the same for all, and nobody's own count."""
+TYPICAL_RECORDS = 150.0
+"""Of a hospital here: what gradients are divided by. Public, the same for all, and nobody's own count."""
 HIDDEN = (29,)
 INITIAL_SPREAD = 0.5
 MIN_SILOS = 3
+COLLUDING = 1
+"""Hospitals whose noise does not count, where hospitals share it: as many as the demo's policies assume."""
 COORDINATE_BOUND = 16.0
-"""Room for a job of one round, whose steps are long."""
+"""Of dp_fedavg: room for a job of one round, whose steps are long."""
 SCALE_BITS: dict[SchemeName, int] = {
     "additive": 24,
     "pairwise": 24,
@@ -46,11 +57,14 @@ SCALE_BITS: dict[SchemeName, int] = {
     "threshold_bfv": 16,
     "threshold_ckks": 14,
 }
-"""Fixed-point scale: four silos fill half the ring, or what the shortest ciphertexts carry; the coarsest,
+"""Its fixed-point scale: four silos fill half the ring, or what the shortest ciphertexts carry; the coarsest,
 2⁻¹⁴, is about a thousandth of the noise."""
 PROVEN_VECTOR = VectorTerms(coordinate_bound=32.0, scale_bits=20)
 """What is proven on shares has a coarser grid, and room for an update as long as the bound."""
 _REFERENCE_STEPS = 40
+_LOCAL_STEPS: dict[AlgorithmName, int] = {"dp_fedsgd": 1, "dp_fedavg": 2}
+_SAMPLE_RATE: dict[AlgorithmName, float] = {"dp_fedsgd": 1.0, "dp_fedavg": 0.5}
+"""Full batches cost as little as samples at these sizes, and their ε can be checked by hand."""
 _LARGEST_LEARNING_RATE = 8.0
 
 
@@ -145,35 +159,36 @@ def demo_terms(
     round_cap: float | None = None,
     scheme: SchemeName = "additive",
     validity: bool = False,
+    algorithm: AlgorithmName = "dp_fedsgd",
+    noise: NoiseName = "full",
 ) -> DemoTerms:
     """Derive the job's terms from the demo's options.
 
     Args:
         target: most ε the whole job may cost.
         round_cap: most ε one round may cost; matters when a few rounds are to spend all of ``target``.
+        noise: ``full``: each hospital adds all of it; ``distributed``: its share, for the sum of all.
 
     Raises:
         ConfigurationError: no noise reaches that ε in so many rounds.
     """
-    steps = rounds * LOCAL_STEPS
-    noise = least_noise(target, DELTA, SAMPLE_RATE, steps)
-    if round_cap is not None and _cost(noise, LOCAL_STEPS) > round_cap:
-        noise = least_noise(round_cap, DELTA, SAMPLE_RATE, LOCAL_STEPS)
-    cost = _cost(noise, steps)
+    local_steps, rate = _LOCAL_STEPS[algorithm], _SAMPLE_RATE[algorithm]
+    steps = rounds * local_steps
+    multiplier = _least_noise(target, rate, steps)
+    if round_cap is not None and _cost(multiplier, rate, local_steps) > round_cap:
+        multiplier = _least_noise(round_cap, rate, local_steps)
+    cost = _cost(multiplier, rate, steps)
     schema = heart_schema()
     model = model_terms("mlp", schema.width, HIDDEN)
-    training = TrainingTerms(
-        algorithm="dp_fedavg",
-        local_steps=LOCAL_STEPS,
-        learning_rate=learning_rate(cost, steps),
-        server_learning_rate=1.0,
-    )
+    training = _training(algorithm, local_steps, learning_rate(cost, steps))
     dp = DpTerms(
+        model="distributed" if noise == "distributed" else "local",
+        noise_shares=MIN_SILOS - COLLUDING if noise == "distributed" else None,
         unit="patient",
-        sample_rate=SAMPLE_RATE,
-        noise_multiplier=noise,
+        sample_rate=rate,
+        noise_multiplier=multiplier,
         clip_l2=CLIP_L2,
-        normaliser=NORMALISER,
+        normaliser=TYPICAL_RECORDS * rate,
         delta=DELTA,
     )
     return DemoTerms(
@@ -185,11 +200,23 @@ def demo_terms(
         epsilon=cost,
         initial=first_model(model, seed),
         scheme=scheme,
-        vector=PROVEN_VECTOR
-        if validity
-        else VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=SCALE_BITS[scheme]),
+        vector=PROVEN_VECTOR if validity else _vector(dp, training, model, scheme),
         validity=_claim(dp, training, model.parameters) if validity else None,
     )
+
+
+def _training(algorithm: AlgorithmName, local_steps: int, rate: float) -> TrainingTerms:
+    """In dp_fedsgd the rate is the server's: what travels is one noisy gradient, however long the step."""
+    local, server = (1.0, rate) if algorithm == "dp_fedsgd" else (rate, 1.0)
+    return TrainingTerms(
+        algorithm=algorithm, local_steps=local_steps, learning_rate=local, server_learning_rate=server
+    )
+
+
+def _vector(dp: DpTerms, training: TrainingTerms, model: ModelTerms, scheme: SchemeName) -> VectorTerms:
+    if training.algorithm == "dp_fedsgd":
+        return noise_vector(dp, training, model.parameters, scheme, len(HOSPITALS))
+    return VectorTerms(coordinate_bound=COORDINATE_BOUND, scale_bits=SCALE_BITS[scheme])
 
 
 def _claim(dp: DpTerms, training: TrainingTerms, parameters: int) -> ValidityClaim:
@@ -199,8 +226,12 @@ def _claim(dp: DpTerms, training: TrainingTerms, parameters: int) -> ValidityCla
     return ValidityClaim(norm_bound=float(f"{math.ceil(bound / digit) * digit:.6g}"))
 
 
-def _cost(noise: float, steps: int) -> float:
-    return epsilon([DpEvent(sample_rate=SAMPLE_RATE, noise_multiplier=noise, steps=steps)], DELTA)
+def _least_noise(target: float, rate: float, steps: int) -> float:
+    return calibrated_noise(target, DELTA, rate, steps, "add_remove").noise_multiplier
+
+
+def _cost(noise: float, rate: float, steps: int) -> float:
+    return epsilon([DpEvent(sample_rate=rate, noise_multiplier=noise, steps=steps)], DELTA)
 
 
 def learning_rate(cost: float, steps: int) -> float:

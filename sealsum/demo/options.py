@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from privacy.plan import SchemeName
+from privacy.plan import AlgorithmName, SchemeName
 
 POLICIES: dict[SchemeName, str] = {
     "additive": "demo-hospitals",
@@ -18,6 +19,10 @@ POLICIES: dict[SchemeName, str] = {
 """Scheme → the threat model that the demo takes for it: the strictest that it can keep."""
 VALIDITY_POLICY = "demo-validity"
 """``demo-hospitals`` where updates are checked inside their shares."""
+DISTRIBUTED_POLICY = "demo-distributed"
+"""``demo-hospitals`` where hospitals add shares of the noise, and what is left without the sum is capped."""
+NoiseName = Literal["full", "distributed"]
+"""Whether each hospital adds all of the noise, or its share of it."""
 DEFAULT_OUT = Path("sealsum-demo")
 DEFAULT_ROUNDS = 20
 DEFAULT_EPSILON = 3.0
@@ -31,6 +36,8 @@ class DemoOptions:
     scheme: SchemeName
     validity: bool
     """Whether each hospital proves the norm of its update on shares."""
+    algorithm: AlgorithmName
+    noise: NoiseName
     rounds: int
     epsilon: float | None
     """``None``: as much as the policy allows, at most ``DEFAULT_EPSILON``."""

@@ -33,6 +33,8 @@ class SiloResult:
     """AUC of its local-only model on the held-out patients of all four hospitals."""
     epsilon: float
     epsilon_rdp: float
+    epsilon_fallback: float
+    """ε by the noise that this hospital added itself, should the secure sum fail; ε where it adds all."""
     delta: float
     epsilon_after_round: tuple[float, ...]
     """ε of the job after each reservation, as the silo's own ledger priced it."""
@@ -69,12 +71,17 @@ class Caps:
     round: float
     job: float
     lifetime: float
+    job_fallback: float
+    """Of ε_fallback in one job."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
     """The public terms of DP-SGD in the job."""
 
+    algorithm: str
+    noise_shares: int | None
+    """Honest hospitals' shares in the noise of every sum; ``None``: each adds all of it."""
     unit: str
     adjacency: str
     clip_l2: float

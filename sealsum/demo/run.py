@@ -90,7 +90,14 @@ def _terms(options: DemoOptions, policy: LoadedPolicy) -> DemoTerms:
     if target is None:
         target, round_cap = min(DEFAULT_EPSILON, caps.job), caps.round
     return demo_terms(
-        options.rounds, target, options.seed, round_cap, scheme=options.scheme, validity=options.validity
+        options.rounds,
+        target,
+        options.seed,
+        round_cap,
+        scheme=options.scheme,
+        validity=options.validity,
+        algorithm=options.algorithm,
+        noise=options.noise,
     )
 
 

@@ -38,6 +38,7 @@ class SiloSummary(Frozen):
     held_out: int
     epsilon: float
     epsilon_rdp: float
+    epsilon_fallback: float
     delta: float
     rounds_trained: int
     auc: SiloScores
@@ -83,6 +84,8 @@ class Summary(Frozen):
 
     version: str
     policy: PolicySummary
+    algorithm: str
+    noise_shares: int | None
     scheme: str
     parties: str
     norm_bound: float | None
@@ -109,6 +112,8 @@ def summarise(result: DemoResult, verdict: Verdict, evidence: str, duration_s: f
     return Summary(
         version=__version__,
         policy=PolicySummary(name=result.policy_name, digest=result.policy_digest),
+        algorithm=result.mechanism.algorithm,
+        noise_shares=result.mechanism.noise_shares,
         scheme=result.scheme,
         parties=result.parties,
         norm_bound=result.norm_bound,
@@ -123,6 +128,7 @@ def summarise(result: DemoResult, verdict: Verdict, evidence: str, duration_s: f
                 held_out=silo.held_out,
                 epsilon=round(silo.epsilon, 4),
                 epsilon_rdp=round(silo.epsilon_rdp, 4),
+                epsilon_fallback=round(silo.epsilon_fallback, 4),
                 delta=silo.delta,
                 rounds_trained=len(silo.epsilon_after_round),
                 auc=SiloScores(
@@ -164,7 +170,9 @@ def table_of(summary: Summary) -> Table:
     """The closing table of a run."""
     table = Table(title="AUC on held-out patients (pooled: without DP), and ε spent", title_justify="left")
     table.add_column("hospital", no_wrap=True)
-    for heading in ("local only", "federated", "pooled", "ε spent", "δ", "rounds"):
+    shared = summary.noise_shares is not None
+    fallback = ("ε_fallback",) if shared else ()
+    for heading in ("local only", "federated", "pooled", "ε spent", *fallback, "δ", "rounds"):
         table.add_column(heading, justify="right")
     for silo in summary.silos:
         auc = silo.auc
@@ -174,6 +182,7 @@ def table_of(summary: Summary) -> Table:
             f"{auc.federated:.3f}",
             f"{auc.pooled:.3f}",
             f"{silo.epsilon:.3f}",
+            *((f"{silo.epsilon_fallback:.3f}",) if shared else ()),
             f"{silo.delta:g}",
             str(silo.rounds_trained),
         )
@@ -185,6 +194,7 @@ def table_of(summary: Summary) -> Table:
         f"{overall.federated:.3f}",
         f"{overall.pooled:.3f}",
         "",
+        *(("",) if shared else ()),
         "",
         str(summary.rounds),
         style="bold",

@@ -19,6 +19,7 @@ def example_result(
     refusals: tuple[RefusalRow, ...] = (),
     scheme: str = "additive",
     norm_bound: float | None = None,
+    noise_shares: int | None = None,
 ) -> DemoResult:
     """Four hospitals with plausible figures."""
     scores = [
@@ -38,6 +39,7 @@ def example_result(
             local_only_everywhere=0.8,
             epsilon=2.997,
             epsilon_rdp=3.31,
+            epsilon_fallback=4.46 if noise_shares else 2.997,
             delta=1e-5,
             epsilon_after_round=tuple(2.997 * ((r + 1) / rounds) ** 0.55 for r in range(rounds)),
             overhead_ms=tuple(40.0 + r for r in range(rounds)),
@@ -59,14 +61,16 @@ def example_result(
         model="mlp",
         model_released_to="researchers",
         seed=0,
-        caps=Caps(round=1.0, job=3.0, lifetime=8.0),
+        caps=Caps(round=1.0, job=3.0, lifetime=8.0, job_fallback=5.0 if noise_shares else 3.0),
         mechanism=Mechanism(
+            algorithm="dp_fedsgd",
+            noise_shares=noise_shares,
             unit="patient",
             adjacency="add_remove",
             clip_l2=0.5,
-            noise_multiplier=4.56,
-            sample_rate=0.5,
-            local_steps=2,
+            noise_multiplier=6.22,
+            sample_rate=1.0,
+            local_steps=1,
             accountant="dp-accounting 0.6 PLD",
         ),
         silos=silos,

@@ -1,0 +1,65 @@
+"""What a job file may leave out, filled in before it is read: the algorithm, and the noise for a target ε.
+
+Under DP a job is ``dp_fedsgd`` (one private step a round), without it ``fedavg``. ``dp.target_epsilon``
+stands for the noise at which the whole job costs at most that, by the accountant that ledgers charge by.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from privacy.canonical import Frozen, Real
+from privacy.dp.calibration import calibrated_noise
+from privacy.plan import Count, Fraction
+
+_ONE_STEP = {"local_steps": 1, "learning_rate": 1.0}
+"""Of ``dp_fedsgd``: what is left to choose is the server's learning rate."""
+
+
+class _Schedule(Frozen):
+    """What decides the noise for a target."""
+
+    target_epsilon: Annotated[Real, Field(gt=0)]
+    delta: Annotated[Real, Field(gt=0, lt=1)]
+    sample_rate: Fraction
+    rounds: Count
+    local_steps: Count
+
+
+def with_defaults(tree: object) -> object:
+    """A job file's tree with what it left out; what is wrong in it stays for the model to tell.
+
+    Raises:
+        ValueError: a target ε beside the noise, or without a whole schedule.
+        ConfigurationError: no noise meets the target.
+    """
+    if not isinstance(tree, dict) or not isinstance(tree.get("training"), dict):
+        return tree
+    dp = tree.get("dp")
+    training: dict[str, Any] = {"server_learning_rate": 1.0} | tree["training"]
+    training.setdefault("algorithm", "fedavg" if dp == "none" else "dp_fedsgd")
+    if training["algorithm"] == "dp_fedsgd":
+        training = _ONE_STEP | training
+    filled = tree | {"training": training}
+    if isinstance(dp, dict) and "target_epsilon" in dp:
+        filled["dp"] = _calibrated(dp, tree.get("rounds"), training.get("local_steps"))
+    return filled
+
+
+def _calibrated(dp: dict[str, Any], rounds: object, local_steps: object) -> dict[str, Any]:
+    if "noise_multiplier" in dp:
+        raise ValueError("dp: expected noise_multiplier or target_epsilon, got both")
+    fields = {name: dp[name] for name in ("target_epsilon", "delta", "sample_rate") if name in dp}
+    try:
+        asked = _Schedule.model_validate(fields | {"rounds": rounds, "local_steps": local_steps})
+    except ValidationError as error:
+        wrong = ", ".join(sorted({str(fault["loc"][0]) for fault in error.errors(include_url=False)}))
+        raise ValueError(
+            f"dp.target_epsilon: expected a whole schedule to find the noise for; {wrong}"
+        ) from error
+    steps = asked.rounds * asked.local_steps
+    found = calibrated_noise(asked.target_epsilon, asked.delta, asked.sample_rate, steps, "add_remove")
+    kept = {name: value for name, value in dp.items() if name != "target_epsilon"}
+    return kept | {"noise_multiplier": found.noise_multiplier}
