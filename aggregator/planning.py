@@ -72,6 +72,7 @@ def plan_round(
             dp=job.dp,
             vector=job.vector,
             further=job.further,
+            query=job.query,
             min_survivors=max(job.min_silos, limits.min_silos_open, len(silos) - limits.max_dropouts),
             deadline_s=job.round_deadline_s,
         )

@@ -116,6 +116,11 @@ def federated(opened: Opened, slots: Mapping[str, Reals], training: TrainingTerm
     return Stepped(_finite(average) if moment.last else iterate, after)
 
 
+def published(opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, moment: Moment) -> Stepped:
+    """The answer to a query: the opened sum itself."""
+    return Stepped(_finite(opened.total), {})
+
+
 def _direction(
     mean: Reals, slots: Mapping[str, Reals], server: ServerTerms
 ) -> tuple[Reals, dict[str, Reals]]:
@@ -148,6 +153,12 @@ def _finite(stepped: Reals) -> NDArray[np.float32]:
 
 
 STEPS: Final[Mapping[AlgorithmName, ServerStep]] = MappingProxyType(
-    {"fedavg": federated, "dp_fedavg": federated, "dp_fedsgd": federated}
+    {
+        "fedavg": federated,
+        "dp_fedavg": federated,
+        "dp_fedsgd": federated,
+        "dp_statistics": published,
+        "dp_evaluation": published,
+    }
 )
 """What each algorithm's sum becomes."""

@@ -28,7 +28,8 @@ from aggregator.state import AggregatorState, Noted, OpenRound
 from policies.gates import check_reader
 from privacy.errors import Conflict, NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
 from privacy.ids import Context, Digest, JobId, PartyId, SiloId
-from privacy.plan import JobSpec
+from privacy.plan import JobSpec, ModelTerms
+from privacy.query_terms import EvaluationTerms
 from privacy.roster import Member
 from privacy.update import FLOAT_BYTES, digest_under
 from privacy.wire.envelope import Envelope
@@ -92,7 +93,7 @@ class Submissions:
         """Queue a job; the flag says whether it is new. Checks, in this order:
 
         (1) that researcher signed it, under this very charter; (2) it is for this federation; (3) its
-        initial model is here, of its architecture and length, and finite.
+        initial model, and one that it evaluates, is here, of its architecture and length, and finite.
 
         Raises:
             SignatureRejected, NotAllowed, MalformedMessage: (1). Unprocessable: (2), (3).
@@ -108,7 +109,7 @@ class Submissions:
         if spec.federation != charter.federation or spec.charter != charter.digest:
             raise Unprocessable(f"job.charter: expected {charter.digest[:16]}… of {charter.federation}")
         # (3)
-        await asyncio.to_thread(self._check_model, spec)
+        await asyncio.to_thread(self._check_models, spec)
         with self._state.store.write() as transaction:
             new = add_job(transaction, spec.job, envelope, spec.initial_model)
             if new:
@@ -230,16 +231,19 @@ class Submissions:
         current.noted[envelope.kind, silo] = Noted(silo, envelope, logged)
         self._state.bell.ring()
 
-    def _check_model(self, spec: JobSpec) -> None:
+    def _check_models(self, spec: JobSpec) -> None:
+        self._check_model("job.initial_model", spec.model, spec.initial_model)
+        if isinstance(spec.query, EvaluationTerms):
+            self._check_model("job.query.weights", spec.query.model, spec.query.weights)
+
+    def _check_model(self, field: str, terms: ModelTerms, digest: Digest) -> None:
         with self._state.store.read() as view:
-            row = model_row(view, spec.initial_model)
-        if row is None or row.architecture != spec.model.architecture:
-            raise Unprocessable(
-                "job.initial_model: expected a model of this architecture that was uploaded before"
-            )
-        expected = FLOAT_BYTES * spec.model.parameters
+            row = model_row(view, digest)
+        if row is None or row.architecture != terms.architecture:
+            raise Unprocessable(f"{field}: expected a model of this architecture that was uploaded before")
+        expected = FLOAT_BYTES * terms.parameters
         if row.size != expected:
-            raise Unprocessable(f"job.initial_model: expected {expected} bytes, got {row.size}")
-        for chunk in read_chunks(self._state.models.path(spec.initial_model)):
+            raise Unprocessable(f"{field}: expected {expected} bytes, got {row.size}")
+        for chunk in read_chunks(self._state.models.path(digest)):
             if not np.all(np.isfinite(np.frombuffer(chunk, dtype="<f4"))):
-                raise Unprocessable("job.initial_model: expected finite parameters")
+                raise Unprocessable(f"{field}: expected finite parameters")

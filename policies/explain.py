@@ -97,7 +97,13 @@ def _size(count: int) -> str:
 
 def _release(model: ThreatModel) -> Iterator[Sentence]:
     release = model.spec.release
-    yield Sentence("No metrics leave a silo.", f"release.metrics.dp is {release.metrics.dp}")
+    metrics = ", ".join(release.metrics.names)
+    yield Sentence(
+        f"Of metrics only {metrics} leave a silo, noised and charged like a round of training."
+        if metrics
+        else "No metrics leave a silo.",
+        f"release.metrics.dp is {release.metrics.dp}",
+    )
     readers = (
         "enrolled researchers"
         if release.model.to == "researchers"

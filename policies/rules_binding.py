@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.findings import Finding
+from policies.rules_queries import answers_fit_the_query
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter, Member
 
@@ -22,6 +23,7 @@ def binding_findings(plan: RoundPlan, job: JobSpec, charter: Charter) -> list[Fi
         *_cohort_is_enrolled(plan, charter),
         *_servers_are_the_charters(plan, charter),
         *_minimum_is_the_jobs(plan, job),
+        *answers_fit_the_query(job),
     ]
 
 
@@ -69,6 +71,7 @@ def _copied_from_job(plan: RoundPlan, job: JobSpec) -> Iterator[Finding]:
         ("dp", job.dp, plan.dp),
         ("vector", job.vector, plan.vector),
         ("further", job.further, plan.further),
+        ("query", job.query, plan.query),
         ("validity", job.validity, plan.validity),
         ("deadline_s", job.round_deadline_s, plan.deadline_s),
     )

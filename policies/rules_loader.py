@@ -33,6 +33,7 @@ from policies.rules_dp import (
     no_dp_only_among_friends,
     patients_are_the_unit,
 )
+from policies.rules_queries import metrics_are_charged_or_withheld
 from policies.schema import ThreatModel
 from privacy.plan import TrainingTerms
 
@@ -142,27 +143,6 @@ def algorithms_need_only_the_sum(model: ThreatModel) -> Iterator[Finding]:
             )
 
 
-def metrics_are_withheld(model: ThreatModel) -> Iterator[Finding]:
-    """A metric is computed from patients; uncharged, it leaks outside the claim."""
-    metrics = model.spec.release.metrics
-    if metrics.dp == "charged":
-        yield Finding(
-            "metrics_not_chargeable",
-            "this release has no mechanism that charges a metric to the budget; silos send none",
-            "release.metrics.dp: withheld",
-            "charged",
-            "write dp: withheld; evaluate a model where its test data are",
-        )
-    elif metrics.dp == "none" or metrics.names:
-        yield Finding(
-            "metrics_uncharged",
-            "released metrics that are neither charged nor withheld leak outside the privacy claim",
-            "release.metrics: {names: [], dp: withheld}",
-            f"names: [{', '.join(metrics.names)}], dp: {metrics.dp}",
-            "remove the names and write dp: withheld",
-        )
-
-
 def audit_only_for_synthetic(model: ThreatModel) -> Iterator[Finding]:
     """A mode that only notes breaches is for trying things out."""
     if model.spec.mode == "audit" and model.spec.data_class != "synthetic":
@@ -267,7 +247,7 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     ),
     LoaderRule(patients_are_the_unit, ("require.dp", "data_class")),
     LoaderRule(algorithms_need_only_the_sum, ("allow.algorithms",)),
-    LoaderRule(metrics_are_withheld, ("release.metrics",)),
+    LoaderRule(metrics_are_charged_or_withheld, ("release.metrics", "require.dp")),
     LoaderRule(epsilon_caps_nest, ("limits.epsilon",)),
     LoaderRule(fallback_caps_hold_epsilon, ("limits.epsilon", "limits.epsilon_fallback")),
     LoaderRule(fallback_caps_are_used, ("limits.epsilon_fallback", "require.dp")),

@@ -21,7 +21,7 @@ from privacy.dp.integer_noise import (
     integer_mechanism,
     least_coordinate_bound,
 )
-from privacy.plan import RoundPlan
+from privacy.plan import ONE_MECHANISM, RoundPlan
 from privacy.roster import Charter
 
 
@@ -46,7 +46,7 @@ def shares_of_honest_silos(spec: Spec, plan: RoundPlan, charter: Charter) -> Ite
 
 def noise_on_a_sound_grid(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
     """Rounding takes little of the clip norm, noise spans some steps, and an honest update fits its bound."""
-    if plan.dp is None or plan.training.algorithm != "dp_fedsgd":
+    if plan.dp is None or plan.training.algorithm not in ONE_MECHANISM:
         return
     mechanism = integer_mechanism(plan.dp, plan.training, plan.vector, plan.parameters)
     if not mechanism.margin <= MOST_MARGIN:

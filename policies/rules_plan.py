@@ -13,6 +13,7 @@ from policies.loader import LoadedPolicy
 from policies.rules_binding import binding_findings
 from policies.rules_epsilon import epsilon_within_caps
 from policies.rules_noise import noise_on_a_sound_grid, shares_of_honest_silos
+from policies.rules_queries import judged_architecture, metrics_released_by_name
 from policies.rules_scheme import (
     cohort_within_scheme,
     enough_share_servers,
@@ -105,12 +106,15 @@ def algorithm_listed(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[
 def architecture_listed(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
     """A crafted architecture imprints records (Fowl et al. 2022), so silos list what they run."""
     listed = spec.allow.architectures
-    if "any" not in listed and f"sha256:{plan.architecture}" not in listed:
+    architecture = judged_architecture(plan)
+    if architecture is None:
+        return
+    if "any" not in listed and f"sha256:{architecture}" not in listed:
         yield Finding(
             "architecture",
             "the threat model does not list this model architecture",
             f"one of [{', '.join(listed)}]",
-            f"sha256:{plan.architecture}",
+            f"sha256:{architecture}",
             "review the architecture and add its digest to allow.architectures",
         )
 
@@ -265,6 +269,7 @@ PLAN_RULES: tuple[PlanRule, ...] = (
     institutions_in_cohort,
     algorithm_listed,
     architecture_listed,
+    metrics_released_by_name,
     dp_as_required,
     dp_within_limits,
     epsilon_within_caps,

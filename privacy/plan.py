@@ -15,6 +15,10 @@ from pydantic import Field, StringConstraints, model_validator
 
 from privacy.canonical import Frozen, Real, digest_of
 from privacy.ids import Context, Digest, HexDigest, HexKey, JobName, Name, ServerName, SiloId, SiloName
+from privacy.model_terms import Count as Count
+from privacy.model_terms import ModelTerms as ModelTerms
+from privacy.model_terms import TensorSpec as TensorSpec
+from privacy.query_terms import QueryTerms
 from privacy.schema import DataSchema
 from privacy.vector_terms import MAX_FURTHER, FurtherVector, MetricTerms, PositiveReal, check_further
 from privacy.vector_terms import VectorTerms as VectorTerms
@@ -23,50 +27,18 @@ PROTOCOL: Literal["sealsum/1"] = "sealsum/1"
 StepSize = Annotated[Real, Field(gt=0, le=1e6)]
 """Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
 Fraction = Annotated[Real, Field(gt=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
 SchemeName = Literal["additive", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks"]
 """How updates are added up unseen; ``privacy.secagg.catalogue`` says what each withstands."""
-AlgorithmName = Literal["fedavg", "dp_fedavg", "dp_fedsgd"]
-"""What silos compute: local steps without DP; local DP-SGD; one private step whose noise may be shared."""
+AlgorithmName = Literal["fedavg", "dp_fedavg", "dp_fedsgd", "dp_statistics", "dp_evaluation"]
+"""What silos compute: steps without DP; local DP-SGD; one private step; statistics; metrics of a model."""
+QUERIES: tuple[AlgorithmName, ...] = ("dp_statistics", "dp_evaluation")
+"""Algorithms that train nothing: ``dp_`` and the kind of the query."""
+ONE_MECHANISM: tuple[AlgorithmName, ...] = ("dp_fedsgd", *QUERIES)
+"""Algorithms whose round is one Gaussian mechanism on the sum of all silos: only there noise is shared."""
 THRESHOLD_SCHEMES: tuple[SchemeName, ...] = ("pairwise",)
 """Schemes in which so many silos together open what fewer cannot. Under a joint key all must, by name."""
 HE_SCHEMES: tuple[SchemeName, ...] = ("bfv", "ckks", "threshold_bfv", "threshold_ckks")
 """Schemes whose updates travel as ciphertexts under an allow-listed row of parameters."""
-
-
-class TensorSpec(Frozen):
-    """One named tensor of a model; C order, float32."""
-
-    name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.]{1,128}$")]
-    shape: tuple[Count, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        size = 1
-        for extent in self.shape:
-            size *= extent
-        return size
-
-
-class ModelTerms(Frozen):
-    """Which model a job trains: an adapter that the silo already has, never code."""
-
-    adapter: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_.:A-Z]{0,127}$")]
-    """``logistic``, ``mlp``, or ``package.module:Class`` named in the silo's own configuration."""
-    inputs: Count
-    hidden: tuple[Count, ...] = ()
-    layout: tuple[TensorSpec, ...]
-
-    @property
-    def parameters(self) -> int:
-        """Length d of the flat model vector."""
-        return sum(tensor.size for tensor in self.layout)
-
-    @cached_property
-    def architecture(self) -> Digest:
-        """Digest that policies allow-list: adapter, sizes and layout, not the weights."""
-        return digest_of("sealsum/architecture/v1", self)
 
 
 class DpTerms(Frozen):
@@ -92,7 +64,6 @@ class DpTerms(Frozen):
     clip_l2: PositiveReal
     normaliser: PositiveReal
     delta: Annotated[Real, Field(gt=0, lt=1)]
-
     metrics: MetricTerms | None = Field(default=None, exclude_if=lambda terms: terms is None)
     """What of each step's sample is released beside the gradient; not spelled where there is none."""
 
@@ -180,6 +151,8 @@ Further = Annotated[
     tuple[FurtherVector, ...], Field(max_length=MAX_FURTHER, exclude_if=lambda vectors: not vectors)
 ]
 """The vectors of a round beside the model's; not spelled where there are none."""
+Query = Annotated[QueryTerms | None, Field(exclude_if=lambda terms: terms is None)]
+"""What is asked instead of training; the "model" is then the vector of answers. Not spelled if none."""
 
 
 class JobSpec(Frozen):
@@ -200,6 +173,7 @@ class JobSpec(Frozen):
     scheme: SchemeName = "additive"
     vector: VectorTerms
     further: Further = ()
+    query: Query = None
     validity: ValidityClaim | None = None
     min_silos: Annotated[int, Field(ge=2)]
     round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
@@ -219,14 +193,35 @@ class JobSpec(Frozen):
             raise ValueError("training: expected local_steps 1 and uniform weights with dp_fedsgd")
         if self.training.server.tail_rounds > self.rounds:
             raise ValueError(f"training.server.tail_rounds: expected at most {self.rounds} (the rounds)")
-        if self.dp is not None and self.dp.model == "distributed" and algorithm != "dp_fedsgd":
+        if self.dp is not None and self.dp.model == "distributed" and algorithm not in ONE_MECHANISM:
             # After its first step a silo's own noise moves its later gradients: shares do not add up.
-            raise ValueError(f"dp.model: expected local with {algorithm}; noise is shared in dp_fedsgd only")
+            raise ValueError(
+                f"dp.model: expected local with {algorithm}; noise is shared with {', '.join(ONE_MECHANISM)}"
+            )
         metrics = None if self.dp is None else self.dp.metrics
         if metrics is not None and algorithm != "dp_fedsgd":
             # Later local steps start from other models: their samples would need releases of their own.
             raise ValueError(f"dp.metrics: expected none with {algorithm}; they come with dp_fedsgd only")
         check_further(self.further, metrics, self.scheme, self.validity is not None)
+        return self
+
+    @model_validator(mode="after")
+    def _a_query_is_one_full_batch(self) -> Self:
+        kind = None if self.query is None else f"dp_{self.query.kind}"
+        if (self.training.algorithm in QUERIES or kind is not None) and kind != self.training.algorithm:
+            raise ValueError(f"query: expected one with {' or '.join(QUERIES)}, of that kind, and only there")
+        if self.dp is None or kind is None:
+            return self
+        plain = TrainingTerms(
+            algorithm=self.training.algorithm, local_steps=1, learning_rate=1.0, server_learning_rate=1.0
+        )
+        if self.training != plain or (self.rounds, self.dp.sample_rate, self.dp.normaliser) != (1, 1, 1):
+            raise ValueError(
+                "query: expected one round of one step over all patients: rounds, local_steps, sample_rate, "
+                "normaliser and learning rates 1, uniform weights and a plain server step"
+            )
+        if self.validity is not None or self.further or self.dp.metrics is not None:
+            raise ValueError("query: expected no validity, no further vectors and no metrics of training")
         return self
 
     @model_validator(mode="after")
@@ -283,6 +278,7 @@ class RoundPlan(Frozen):
     dp: DpTerms | None
     vector: VectorTerms
     further: Further = ()
+    query: Query = None
     min_survivors: Annotated[int, Field(ge=2)]
     deadline_s: Annotated[int, Field(ge=1, le=86400)]
 

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Lazy] = {
         "Submit a job, follow it, fetch its model.",
         {"enroll": "sealsum.enrolment:researcher"},
     ),
+    "query": Lazy("sealsum.query_commands:query", "Ask for statistics, or metrics of a model, under DP."),
     "audit": Lazy("sealsum.evidence_commands:audit", "Export evidence for an auditor."),
 }
 

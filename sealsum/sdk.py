@@ -24,6 +24,7 @@ from privacy.errors import ConfigurationError, Conflict, MalformedMessage, OutOf
 from privacy.ids import NAME_PATTERN, Digest, PartyId
 from privacy.keystore import Identity, load_identity, read_file
 from privacy.plan import JobSpec
+from privacy.query_terms import EvaluationTerms
 from privacy.roster import Charter
 from privacy.update import FLOAT_BYTES, model_bytes, model_digest, model_vector
 from privacy.wire.envelope import Envelope, open_envelope, parse_envelope, sign_message
@@ -96,8 +97,16 @@ class Federation:
         """Close the connections."""
         self.client.close()
 
-    def submit(self, spec: JobSpec, initial_model: NDArray[np.float32]) -> JobHandle:
+    def submit(
+        self,
+        spec: JobSpec,
+        initial_model: NDArray[np.float32],
+        evaluated: NDArray[np.float32] | None = None,
+    ) -> JobHandle:
         """Upload the first model, float32[d], and the signed job. Doing it twice with the same job is once.
+
+        Args:
+            evaluated: the model that an evaluation is of, if the aggregator may not have it yet.
 
         Raises:
             ConfigurationError: the job is for another charter, or for another first model than this one.
@@ -117,6 +126,9 @@ class Federation:
             )
         envelope = self._keep_signed(spec)
         self.client.put_bytes(f"/v1/models/{digest}", raw, params={"architecture": spec.model.architecture})
+        if isinstance(spec.query, EvaluationTerms) and evaluated is not None:
+            under = {"architecture": spec.query.model.architecture}
+            self.client.put_bytes(f"/v1/models/{spec.query.weights}", model_bytes(evaluated), params=under)
         self.client.post_envelope("/v1/jobs", envelope)
         return JobHandle(self, spec)
 

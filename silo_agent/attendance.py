@@ -20,17 +20,18 @@ from pathlib import Path
 from privacy.errors import PeerFault
 from privacy.ids import Context, Digest, PartyId
 from privacy.keystore import Identity
-from privacy.plan import RoundPlan
+from privacy.plan import JobSpec, RoundPlan
+from privacy.query_terms import EvaluationTerms
 from privacy.secagg.threshold.interpreter import python_of
 from privacy.secagg.threshold.kept import OpenFhe
 from privacy.wire.envelope import Envelope
+from silo_agent.checked_model import CheckedModel, check_evaluated
 from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
 from silo_agent.encoded import EncodedUpdate
 from silo_agent.job_secrets import JobSecrets
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
-from silo_agent.models.adapters import assert_layout, find_adapter
 from silo_agent.outbox import Contribution, Outbox, Stored
 from silo_agent.participation import (
     Invitation,
@@ -42,6 +43,7 @@ from silo_agent.participation import (
     train_update,
     weight_of,
 )
+from silo_agent.queries.question import adapter_for
 from silo_agent.round_memory import RoundMemory
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.schemes.half import SchemeHalf, Seat
@@ -109,11 +111,11 @@ class Attendance:
         _log.info("round_started", extra=names_of(plan))
         for finding in invitation.admitted.tolerated:
             _log.warning("tolerated", extra={**names_of(plan), "rule": finding.rule})
-        adapter = find_adapter(invitation.job.model.adapter, self._settings.model_adapters)
-        assert_layout(adapter, invitation.job.model)
+        adapter = adapter_for(invitation.job, self._settings.model_adapters)
         assert_readable(invitation.dataset)
         # (2)
         model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))
+        evaluated = self._evaluated(invitation.job, delivery)
         # (3)
         half = half_of(self.seat(plan, offer.sender, site, delivery))
         if plan.dp is None or not plan.servers:
@@ -133,7 +135,7 @@ class Attendance:
             ledger.begin(reserved, datetime.now(UTC))
         # (8)
         training = time.perf_counter()
-        update = train_update(invitation, model, adapter, records, reserved, self._stopping)
+        update = train_update(invitation, model, adapter, records, reserved, self._stopping, evaluated)
         train_ms = 1000 * (time.perf_counter() - training)
         _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1)})
         # (9), (10)
@@ -193,6 +195,14 @@ class Attendance:
         coming = plan.round + 1
         if plan.dp is not None and coming <= plan.rounds and not ledger.covers(plan.job_digest, coming):
             self._foresight = self._thread.submit(ledger.foresee, plan.job_digest, coming, plan.rounds)
+
+    def _evaluated(self, job: JobSpec, delivery: Delivery) -> CheckedModel | None:
+        """The model that an evaluation is of, hashed here; ``None`` for any other job."""
+        query = job.query
+        if not isinstance(query, EvaluationTerms):
+            return None
+        raw = delivery.fetch_model(query.weights, query.model.parameters, self.scratch)
+        return check_evaluated(query, raw)
 
     def _reserve(self, ledger: Ledger, invitation: Invitation) -> Reserved | None:
         if self._foresight is not None:

@@ -9,6 +9,7 @@ from privacy.errors import ConfigurationError
 from privacy.plan import JobSpec
 from silo_agent.data.csv_table import read_csv_table
 from silo_agent.data.records import Records, assert_enough
+from silo_agent.queries.question import schema_read
 from silo_agent.settings import DatasetSettings
 
 _Key = tuple[Path, str, str, int, int]
@@ -27,9 +28,10 @@ class Datasets:
             ConfigurationError: as ``read_csv_table``. PolicyRefusal: fewer than ``min_records``.
         """
         unit: Literal["patient", "record"] = "record" if job.dp is None else job.dp.unit
-        key = (dataset.path, job.data.digest, unit, *_state_of(dataset.path))
+        schema = schema_read(job)
+        key = (dataset.path, schema.digest, unit, *_state_of(dataset.path))
         if self._held is None or self._held[0] != key:
-            self._held = (key, read_csv_table(dataset.path, job.data, unit))
+            self._held = (key, read_csv_table(dataset.path, schema, unit))
         assert_enough(self._held[1], min_records)
         return self._held[1]
 

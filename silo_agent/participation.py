@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from policies.findings import Finding, PolicyRefusal
@@ -23,21 +21,22 @@ from policies.gates import AdmittedPlan, admit_plan
 from policies.loader import LoadedPolicy
 from privacy.chain import Head
 from privacy.dp.events import fallback_event, round_event
-from privacy.errors import OutOfOrder, SealsumError, Unprocessable
-from privacy.ids import Digest, PartyId, SiloId
+from privacy.errors import OutOfOrder, SealsumError
+from privacy.ids import PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
-from privacy.update import model_digest, model_vector
 from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.job_envelope import open_job
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.algorithms.catalogue import ALGORITHMS
 from silo_agent.algorithms.task import Task
+from silo_agent.checked_model import CheckedModel, check_bytes
 from silo_agent.data.records import Records
 from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.books import ledger_unit
 from silo_agent.ledger.ledger import Reserved
 from silo_agent.models.adapters import ModelAdapter
+from silo_agent.queries.question import Question
 from silo_agent.settings import DatasetSettings
 from silo_agent.update import Update
 
@@ -81,14 +80,6 @@ class Invitation:
     def job(self) -> JobSpec:
         """The job it belongs to."""
         return self.admitted.job
-
-
-@dataclass(frozen=True)
-class CheckedModel:
-    """Evidence that the bytes received are the model of the plan: ``check_model`` makes them."""
-
-    digest: Digest
-    vector: NDArray[np.float32] = field(repr=False)
 
 
 def open_offer(envelope: Envelope, charter: Charter) -> tuple[Verified[RoundOffer], Verified[JobSpec]]:
@@ -224,22 +215,23 @@ def check_model(invitation: Invitation, raw: bytes) -> CheckedModel:
     Raises:
         Unprocessable: it is not the plan's model, has another length, or is not finite.
     """
-    terms = invitation.job.model
-    digest = model_digest(terms, [raw])
-    if digest != invitation.plan.model:
-        raise Unprocessable(f"model: expected {invitation.plan.model[:16]}…, got {digest[:16]}…")
-    return CheckedModel(digest, model_vector(terms, raw))
+    return check_bytes(invitation.job.model, invitation.plan.model, raw, "model")
 
 
 def train_update(
     invitation: Invitation,
     model: CheckedModel,
-    adapter: ModelAdapter,
+    adapter: ModelAdapter | None,
     records: Records,
     reserved: Reserved | None,
     stopping: threading.Event | None = None,
+    evaluated: CheckedModel | None = None,
 ) -> Update:
     """The silo's update of d coordinates: under DP only against evidence that this very round is paid for.
+
+    Args:
+        adapter: of the model that is trained or evaluated; none for statistics.
+        evaluated: the model of an evaluation.
 
     Raises:
         SealsumError: the reservation is missing or for another round: a bug, not a peer's doing.
@@ -258,8 +250,15 @@ def train_update(
         adapter=adapter,
         records=records,
         stopping=stopping,
+        question=_question(invitation.job, evaluated),
     )
     return ALGORITHMS[plan.training.algorithm](task)
+
+
+def _question(job: JobSpec, evaluated: CheckedModel | None) -> Question | None:
+    if job.query is None:
+        return None
+    return Question(job.query, job.data, None if evaluated is None else evaluated.vector)
 
 
 def weight_of(invitation: Invitation, records: Records) -> float:

@@ -9,10 +9,17 @@ from typing import Final
 from privacy.plan import AlgorithmName
 from silo_agent.algorithms.dp_fedavg import dp_fedavg
 from silo_agent.algorithms.dp_fedsgd import dp_fedsgd
+from silo_agent.algorithms.dp_query import dp_evaluation, dp_statistics
 from silo_agent.algorithms.fedavg import fedavg
 from silo_agent.algorithms.task import Task
 from silo_agent.update import Update
 
 ALGORITHMS: Final[Mapping[AlgorithmName, Callable[[Task], Update]]] = MappingProxyType(
-    {"fedavg": fedavg, "dp_fedavg": dp_fedavg, "dp_fedsgd": dp_fedsgd}
+    {
+        "fedavg": fedavg,
+        "dp_fedavg": dp_fedavg,
+        "dp_fedsgd": dp_fedsgd,
+        "dp_statistics": dp_statistics,
+        "dp_evaluation": dp_evaluation,
+    }
 )

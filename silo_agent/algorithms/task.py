@@ -14,6 +14,7 @@ from privacy.plan import DpTerms, ModelTerms, TrainingTerms, VectorTerms
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ModelAdapter, build_model
 from silo_agent.problems import Stopped
+from silo_agent.queries.question import Question
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,21 @@ class Task:
     vector: VectorTerms
     start: NDArray[np.float32] = field(repr=False)
     """float32[d]: the checked model."""
-    adapter: ModelAdapter
+    adapter: ModelAdapter | None
+    """Of the model that is trained or evaluated; ``None`` for statistics."""
     records: Records = field(repr=False)
     stopping: threading.Event | None = None
+    question: Question | None = None
+    """What is asked instead of training."""
 
     def module(self) -> nn.Module:
-        """The model of the round, in training mode."""
+        """The model of the round, in training mode.
+
+        Raises:
+            SealsumError: the job trains none: a bug, not a peer's doing.
+        """
+        if self.adapter is None:
+            raise SealsumError("training: expected a job with a model")
         return build_model(self.adapter, self.model, self.start).train()
 
     @property

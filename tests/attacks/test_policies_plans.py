@@ -13,7 +13,8 @@ from policies.rules_binding import binding_findings
 from policies.rules_epsilon import MAX_SIGNAL
 from policies.rules_plan import PLAN_RULES, limit_findings, plan_findings
 from policies.rules_validity import validity_as_required
-from privacy.plan import CohortMember, JobSpec, RoundPlan, ServerSlot, ValidityClaim
+from privacy.plan import CohortMember, DpTerms, JobSpec, RoundPlan, ServerSlot, ValidityClaim
+from privacy.query_terms import EvaluationTerms, LossMetric
 from tests.unit.policies.policies_terms import (
     Round,
     altered,
@@ -263,6 +264,11 @@ def test_more_steps_than_are_accounted_for_are_refused() -> None:
     assert _limits(honest, plan) == ["epsilon_unbounded"]
 
 
+def _dp_of(plan: RoundPlan) -> dict[str, Any]:
+    assert plan.dp is not None
+    return plan.dp.model_dump()
+
+
 def test_no_plan_rule_is_idle() -> None:
     """Each rule of the table finds something in a plan as bad as can be."""
     honest = honest_round()
@@ -290,7 +296,15 @@ def test_no_plan_rule_is_idle() -> None:
     checked = unjudged(bent({"require.validity": "range"}))
     crowd = altered(honest.plan, scheme="pairwise", cohort=honest.plan.cohort * 26)
     unsound = altered(honest.plan, validity=ValidityClaim(norm_bound=1e6))
-    plans = (hostile, loose_dp, crowd, unsound)
+    asking = altered(
+        honest.plan,
+        query=EvaluationTerms(model=honest.job.model, weights="0" * 64, metrics=(LossMetric(),)),
+        training=honest.plan.training.model_copy(update={"algorithm": "dp_evaluation"}),
+        dp=DpTerms.model_validate(
+            {**_dp_of(honest.plan), "model": "distributed", "noise_shares": 50, "noise_multiplier": 1e6}
+        ),
+    )
+    plans = (hostile, loose_dp, crowd, unsound, asking)
     for rule in PLAN_RULES:
         assert any(
             list(rule(spec, plan, one_operator))

@@ -1,0 +1,107 @@
+"""An answer as a table for people: one row a number, with its 95 % interval. Reads only what JSON says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+
+Row = tuple[str, str, str]
+
+
+def answer_table(answer: Mapping[str, Any]) -> Table:
+    """Every number of an answer."""
+    privacy = answer["privacy"]
+    table = Table(
+        title=f"{answer['job']}: {answer['dataset']} at {answer['silos']} silos",
+        caption=f"ε = {privacy['epsilon']:.3g}, δ = {privacy['delta']:g} for one {privacy['unit']}; "
+        "intervals hold the noise alone",
+    )
+    table.add_column("")
+    table.add_column("estimate", justify="right")
+    table.add_column("95 %", justify="right")
+    for one in [*answer.get("statistics", ()), *answer.get("metrics", ())]:
+        for row in _ROWS[one["kind"]](one):
+            table.add_row(*row)
+        table.add_section()
+    return table
+
+
+def _number(name: str, one: Mapping[str, Any]) -> Row:
+    if one["estimate"] is None:
+        return name, "–", "too little beside the noise"
+    low, high = one["interval_95"]
+    return name, f"{one['estimate']:.4g}", f"{low:.4g} to {high:.4g}"
+
+
+def _count(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number("patients", one["count"])
+
+
+def _label(one: Mapping[str, Any]) -> Iterator[Row]:
+    for count in one["counts"]:
+        yield _number(count["label"], count)
+
+
+def _moments(one: Mapping[str, Any]) -> Iterator[Row]:
+    for name in ("count", "sum", "mean", "variance"):
+        if name in one:
+            yield _number(f"{one['column']}: {name}", one[name])
+
+
+def _histogram(one: Mapping[str, Any]) -> Iterator[Row]:
+    for histogram in one["histograms"]:
+        named = f"{one['column']}, {histogram['label']}" if "label" in histogram else one["column"]
+        for bin_ in histogram["bins"]:
+            where = bin_.get("category") or f"{bin_['from']:g} to {bin_['to']:g}"
+            yield _number(f"{named}: {where}", bin_)
+        yield _number(f"{named}: missing", histogram["missing"])
+        for quantile in histogram.get("quantiles", ()):
+            yield _number(f"{named}: {100 * quantile['quantile']:g} % below", quantile)
+
+
+def _loss(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number(f"loss, each at most {one['cap']:g}", one["loss"])
+
+
+def _accuracy(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number(f"accuracy at {one['threshold']:g}", one["accuracy"])
+
+
+def _confusion(one: Mapping[str, Any]) -> Iterator[Row]:
+    for label, row in zip(one["labels"], one["matrix"], strict=True):
+        for predicted, cell in zip(one["labels"], row, strict=True):
+            yield _number(f"{label}, predicted {predicted}", cell)
+    for name in ("sensitivity", "specificity", "precision"):
+        if name in one:
+            yield _number(f"{name} at {one['threshold']:g}", one[name])
+
+
+def _auc(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number("area under the ROC curve", one["auc"])
+
+
+def _calibration(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number("observed less predicted frequency", one["observed_less_predicted"])
+    error = one.get("expected_calibration_error")
+    if error is not None:
+        yield (
+            "expected calibration error",
+            f"{error['estimate']:.4g}",
+            f"{error['of_noise_alone']:.4g} by noise",
+        )
+
+
+_ROWS = {
+    "count": _count,
+    "label": _label,
+    "mean": _moments,
+    "variance": _moments,
+    "histogram": _histogram,
+    "loss": _loss,
+    "accuracy": _accuracy,
+    "confusion": _confusion,
+    "auc": _auc,
+    "calibration": _calibration,
+}

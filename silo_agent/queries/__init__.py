@@ -1,0 +1,1 @@
+"""A silo's half of a query: the sum of its patients' bounded answers, before noise."""
