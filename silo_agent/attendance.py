@@ -127,7 +127,7 @@ class Attendance:
         waited_ms = 1000 * (time.perf_counter() - waiting)
         # (5)
         ledger = self._books[invitation.job.dataset]
-        reserved = self._reserve(ledger, invitation)
+        reserved = self._reserve(invitation)
         # (6)
         records = self._datasets.read(invitation.dataset, invitation.job, site.min_records)
         # (7)
@@ -191,10 +191,12 @@ class Attendance:
 
     def foresee(self, attended: Attended) -> None:
         """While others work, compute in a thread what the job's next reservation needs, if it is next."""
-        plan, ledger = attended.plan, self._books[attended.dataset]
-        coming = plan.round + 1
-        if plan.dp is not None and coming <= plan.rounds and not ledger.covers(plan.job_digest, coming):
-            self._foresight = self._thread.submit(ledger.foresee, plan.job_digest, coming, plan.rounds)
+        plan, coming = attended.plan, attended.plan.round + 1
+        if plan.dp is None or coming > plan.rounds:
+            return
+        if not self._books.covers(attended.dataset, plan.job_digest, coming):
+            asked = attended.dataset, plan.job_digest, coming, plan.rounds, datetime.now(UTC)
+            self._foresight = self._thread.submit(self._books.foresee, *asked)
 
     def _evaluated(self, job: JobSpec, delivery: Delivery) -> CheckedModel | None:
         """The model that an evaluation is of, hashed here; ``None`` for any other job."""
@@ -204,14 +206,14 @@ class Attendance:
         raw = delivery.fetch_model(query.weights, query.model.parameters, self.scratch)
         return check_evaluated(query, raw)
 
-    def _reserve(self, ledger: Ledger, invitation: Invitation) -> Reserved | None:
+    def _reserve(self, invitation: Invitation) -> Reserved | None:
         if self._foresight is not None:
             self._foresight.result()
             self._foresight = None
         charge = charge_for(invitation)
         if charge is None:
             return None
-        reserved = ledger.reserve(charge, datetime.now(UTC))
+        reserved = self._books.reserve(charge, datetime.now(UTC))
         if reserved.new:
             _log.info("reserved", extra={**names_of(invitation.plan), **_said_of(reserved)})
         return reserved

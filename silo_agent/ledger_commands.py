@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ config_option = click.option(
 def budget(config: Path, as_json: bool) -> None:
     """Show what each dataset's privacy budget has been spent on, and what is left."""
     settings = read_settings(config)
-    statement = statement_of(settings, load_identity(settings.state_dir))
+    statement = statement_of(settings, load_identity(settings.state_dir), datetime.now(UTC))
     if as_json:
         click.echo(json.dumps(statement, indent=2))
         return

@@ -37,7 +37,7 @@ from silo_agent.ledger.books import ledger_unit
 from silo_agent.ledger.ledger import Reserved
 from silo_agent.models.adapters import ModelAdapter
 from silo_agent.queries.question import Question
-from silo_agent.settings import DatasetSettings
+from silo_agent.settings import DatasetSettings, scopes_of
 from silo_agent.update import Update
 
 
@@ -179,10 +179,11 @@ def _dataset_for(site: Site, job: JobSpec) -> DatasetSettings:
             job.dp.unit,
             "sign the job with the silo's unit",
         )
-    if job.dp is None and dataset.budget is not None:
+    shared = (site.datasets[name].budget for name in scopes_of(site.datasets, job.dataset))
+    if job.dp is None and any(budget is not None for budget in shared):
         raise _refusal(
             "dataset.budget",
-            "The dataset has a privacy budget, and a job without DP would spend without measure.",
+            "The dataset's patients have a privacy budget, and a job without DP would spend without measure.",
             "a job with dp",
             "dp: null",
             "train with dp, or have the data's owner remove the dataset's budget",

@@ -5,6 +5,7 @@ Nothing that a coordinator or a researcher sends can change a value read here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -28,11 +29,21 @@ class Budget(Frozen):
 
     epsilon: EpsilonCaps
     delta_max: Annotated[Real, Field(gt=0, lt=1)]
+    period_days: Annotated[int, Field(ge=1, le=36500)] | None = None
+    """Length of ``epsilon.period``: what counts is the last so many days, whatever the calendar says."""
 
     @model_validator(mode="after")
     def _caps_are_nested(self) -> Self:
-        if not self.epsilon.round <= self.epsilon.job <= self.epsilon.lifetime:
-            raise ValueError("expected epsilon.round <= epsilon.job <= epsilon.lifetime")
+        for caps in (self.epsilon, self.epsilon.of_fallback):
+            if not caps.round <= caps.job <= caps.lifetime:
+                raise ValueError("expected epsilon.round <= epsilon.job <= epsilon.lifetime")
+            if (caps.period is None) != (self.period_days is None):
+                raise ValueError("expected period_days with epsilon.period, and in fallback if it is given")
+            if caps.period is not None and not caps.round <= caps.period <= caps.lifetime:
+                raise ValueError("expected epsilon.round <= epsilon.period <= epsilon.lifetime")
+        own, whole = self.epsilon.of_fallback, self.epsilon
+        if own.round < whole.round or own.job < whole.job or own.lifetime < whole.lifetime:
+            raise ValueError("expected epsilon.fallback no lower than epsilon: one silo has less noise")
         return self
 
 
@@ -54,6 +65,12 @@ class DatasetSettings(Frozen):
     legal_basis: Annotated[str, Field(max_length=500)] = ""
     """For the records; logged with each round."""
     budget: Budget | None = None
+    composition: Literal["basic", "filter"] = "basic"
+    """How jobs compose over the dataset's life, for good: ``basic`` adds up ε and δ; ``filter`` keeps a Rényi
+    divergence within what (lifetime, delta_max) allows, dearer for one job and cheaper for many."""
+    patients_also_in: tuple[Name, ...] = ()
+    """Datasets that may hold records of the same patients: a job on any of them is charged to this one too,
+    and a job on this one to them."""
 
     @field_validator("purpose", mode="before")
     @classmethod
@@ -76,6 +93,30 @@ class SiloSettings(Frozen):
     """The Python that runs OpenFHE for threshold_bfv and threshold_ckks; this one if left out."""
     proxy: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _shared_patients_are_in_known_datasets(self) -> Self:
+        for name, dataset in self.datasets.items():
+            for other in dataset.patients_also_in:
+                if other == name or other not in self.datasets:
+                    raise ValueError(
+                        f"datasets.{name}.patients_also_in: expected other datasets of this file, got {other}"
+                    )
+        return self
+
+    def scopes(self, dataset: str) -> tuple[str, ...]:
+        """Every dataset that a job on ``dataset`` is charged to, as ``scopes_of``."""
+        return scopes_of(self.datasets, dataset)
+
+
+def scopes_of(datasets: Mapping[str, DatasetSettings], dataset: str) -> tuple[str, ...]:
+    """``dataset`` last, and before it those that share patients with it.
+
+    Sharing goes both ways, and no further: a patient who is in a third dataset too takes a line of its own.
+    """
+    named = datasets[dataset].patients_also_in
+    back = (name for name, terms in datasets.items() if dataset in terms.patients_also_in)
+    return (*sorted({*named, *back}), dataset)
 
 
 def read_settings(path: Path) -> SiloSettings:

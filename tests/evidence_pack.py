@@ -79,8 +79,10 @@ class Records:
                 unit=job.dp.unit if job.dp else "patient",
                 adjacency="add_remove",
                 patient_id="patient",
-                epsilon={"round": "1.0", "job": "3.0", "lifetime": "8.0", "fallback": None},
+                epsilon={"round": "1.0", "job": "3.0", "lifetime": "8.0", "period": None, "fallback": None},
                 delta_max="0.0001",
+                period_days=None,
+                filter=None,
             )
 
     def plan(self, number: int, **changes: Any) -> RoundPlan:

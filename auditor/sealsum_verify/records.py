@@ -92,11 +92,11 @@ def check_ledgers(
     """(11) Silos' ledgers are whole and charged each round before it ran; returns each silo's cost:
 
     (a) each verifies from its first entry with the silo's key; (b) it opens with the job's dataset and
-    privacy unit; (c) a job's blocks of rounds follow each other, so that none is reserved twice, and a round
-    begins once, within the newest block; (d) each block reserved for this job is at its terms and of its
-    rounds, each of its rounds that began is in the pack, and each saw the aggregator's log as it is; (e) each
-    manifest's ledger head lies in the ledger, at or after the begin of that round; (f) whoever's update a
-    server accepted, summed or not, has begun that round.
+    privacy unit, and how jobs compose never changes; (c) a job's blocks of rounds follow each other, so that
+    none is reserved twice, and a round begins once, within the newest block; (d) each block reserved for this
+    job is at its terms and of its rounds, each of its rounds that began is in the pack, and each saw the
+    aggregator's log as it is; (e) each manifest's ledger head lies in the ledger, at or after the begin of
+    that round; (f) whoever's update a server accepted, summed or not, has begun that round.
     """
     log = next(iter(logs.values()))
     spending: dict[str, Spending] = {}
@@ -145,6 +145,8 @@ def _replay(
             unit = (job.terms["dp"] or body)["unit"]
             counted = (body["dataset"], body["unit"]) == (job.terms["dataset"], unit)
             demand(counted, where, "another dataset or unit")
+            composed = caps is None or same(caps["filter"], body["filter"])
+            demand(composed, where, "it changes how jobs compose, which its first entry fixed")
             caps = body
         demand(caps is not None, where, "expected the ledger to begin with an open entry")
         if caps is None or entry["kind"] not in ("reserve", "begin"):

@@ -2,7 +2,7 @@
 
 A field's shape is an atom (a pattern for a whole string), ``int``, ``object``, the name of another shape,
 ``[shape]`` for a list, ``{shape}`` for a map by name, or ``shape?`` where null is allowed. A document has
-exactly the fields of its line, unless the line ends in ``*``.
+exactly the fields of its line, unless the line ends in ``*``; a field whose name ends in ``~`` may be absent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ SHAPES = {
     "member": "id:name role:text legal_entity:text operator:text verify_key:hex sealing_key:text url:text",
     "job": "job:name federation:name charter:hex purpose:text dataset:name data:data model:model "
     "initial_model:hex training:training dp:dp? rounds:int scheme:text "
-    "vector:vector validity:validity? min_silos:int round_deadline_s:int",
+    "vector:vector query~:query validity:validity? min_silos:int round_deadline_s:int",
+    "query": "kind:text *",
     "data": "features:[feature] label:object *",
     "feature": "column:text *",
     "model": "layout:[tensor] *",
@@ -40,7 +41,7 @@ SHAPES = {
     "plan": "protocol:text session:session federation:name charter:hex roster_epoch:int policy:hex job:name "
     "job_digest:hex round:int rounds:int scheme:text threshold:int? he:text? validity:validity? "
     "architecture:hex model:hex parameters:int cohort:[silo] servers:[server] "
-    "training:training dp:dp? vector:vector min_survivors:int deadline_s:int",
+    "training:training dp:dp? vector:vector query~:query min_survivors:int deadline_s:int",
     "vector": "coordinate_bound:real scale_bits:int ring_bits:int",
     "validity": "kind:text norm_bound:real",
     "silo": "silo:name verify_key:hex",
@@ -78,9 +79,11 @@ SHAPES = {
     "round": "offer:envelope manifests:{envelope} refusals:{envelope} accepted:[envelope] "
     "survivors:[envelope] openings:[envelope] keys:{envelope} consistency:{envelope} sum:[envelope] "
     "opened:{envelope} coins:[envelope] proofs:{envelope} verdicts:[envelope] result:envelope",
-    "ledger_open": "format:int dataset:name unit:text epsilon:caps delta_max:real *",
-    "caps": "round:real job:real lifetime:real fallback:fallback_caps? *",
-    "fallback_caps": "round:real job:real lifetime:real",
+    "ledger_open": "format:int dataset:name unit:text adjacency:text patient_id:text epsilon:caps "
+    "delta_max:real period_days:int? filter:orders?",
+    "caps": "round:real job:real lifetime:real period:real? fallback:fallback_caps?",
+    "fallback_caps": "round:real job:real lifetime:real period:real?",
+    "orders": "order:int fallback_order:int",
     "reserve": "job:name job_digest:hex dataset:name first_round:int last_round:int event:event "
     "fallback:event? delta:real log_head:head",
     "begin": "job_digest:hex context:hex round:int log_head:head",
@@ -111,10 +114,15 @@ def check_shape(value: object, shape: str, entry: str, path: str = "document") -
     elif shape in ("int", "object"):
         demand(type(value) is (int if shape == "int" else dict), entry, expected)  # True is no int here
     else:
-        fields = dict(pair.split(":") for pair in SHAPES[shape].removesuffix(" *").split())
         exact = not SHAPES[shape].endswith("*")
         demand(isinstance(value, dict), entry, expected)
         record = value if isinstance(value, dict) else {}
+        named = [pair.split(":") for pair in SHAPES[shape].removesuffix(" *").split()]
+        fields = {
+            name.rstrip("~"): inner
+            for name, inner in named
+            if not name.endswith("~") or name.rstrip("~") in record
+        }
         demand(set(fields) <= set(record), entry, f"{expected} with {', '.join(sorted(fields))}")
         demand(not exact or len(record) == len(fields), entry, f"{expected} and no other fields")
         for field, inner in fields.items():

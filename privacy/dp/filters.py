@@ -117,6 +117,11 @@ def _limit(epsilon: float, delta: float, order: int) -> float:
     return epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
 
 
+def epsilon_of(divergence: float, order: int, delta: float) -> float:
+    """ε at δ of a Rényi divergence at ``order``: at a filter's limit it is the filter's own ε."""
+    return max(0.0, math.nextafter(divergence - _limit(0.0, delta, order), math.inf))
+
+
 def _within(what: str, spent: float, cost: float, limit: float) -> float:
     """What is spent after ``cost``, rounded up: many small charges add to no less than their sum."""
     after = math.nextafter(spent + cost, math.inf)

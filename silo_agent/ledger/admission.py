@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from privacy.chain import Head
 from privacy.dp.events import DpEvent
 from privacy.errors import BudgetExhausted, Conflict, OutOfOrder
 from privacy.ids import Context, Digest, JobId
 from silo_agent.ledger.entries import Opening, Reserve
+from silo_agent.ledger.lifetime import lifetime_of, period_of
 from silo_agent.ledger.spending import Account, JobCharge
 
 BLOCKS = 16
@@ -45,7 +48,7 @@ class RoundCharge:
 
     def of_job(self, account: Account) -> JobCharge:
         """What the job has reserved so far: nothing, if this is its first round here."""
-        new = JobCharge(self.job, self.delta, self.event, self.fallback)
+        new = JobCharge(self.job, self.dataset, self.delta, self.event, self.fallback)
         return account.jobs.get(self.job_digest, new)
 
     def blocks(self) -> Iterator[Reserve]:
@@ -73,11 +76,12 @@ def block_size(first: int, rounds: int) -> int:
 
 @dataclass(frozen=True)
 class Costs:
-    """ε of one round, of the job, and of the dataset's life, once a block is reserved."""
+    """ε of one round, of the job, and of the dataset's life and period, once a block is reserved."""
 
     round: float
     job: float
     lifetime: float
+    period: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,20 +93,25 @@ class Quote:
     delta: float
 
 
-def quote(account: Account, job_digest: Digest, job: JobCharge, more: int) -> Quote:
+def quote(
+    opening: Opening, account: Account, job_digest: Digest, job: JobCharge, more: int, now: datetime
+) -> Quote:
     """Price the account with ``more`` rounds of a job on top of what ``job`` has reserved already."""
-    others = [one for digest, one in account.jobs.items() if digest != job_digest]
-    epsilon, fallback = job.epsilon_of(job.rounds + more), job.fallback_of(job.rounds + more)
+    at = max(now, account.latest)
+    after = replace(job, rounds=job.rounds + more, times=(*job.times, (at, more)))
+    jobs = {**account.jobs, job_digest: after}.values()
+    life = lifetime_of(opening, jobs)
+    period = period_of(opening, jobs, at)
     return Quote(
-        epsilon=Costs(job.epsilon_of(1), epsilon, epsilon + sum(one.epsilon for one in others)),
-        fallback=Costs(job.fallback_of(1), fallback, fallback + sum(one.epsilon_fallback for one in others)),
-        delta=job.delta + sum(one.delta for one in others),
+        epsilon=Costs(job.epsilon_of(1), after.epsilon, life.epsilon, period.epsilon),
+        fallback=Costs(job.fallback_of(1), after.epsilon_fallback, life.fallback, period.fallback),
+        delta=life.delta,
     )
 
 
 def assert_within_caps(quoted: Quote, opening: Opening) -> None:
-    """Refuse what passes a cap, checking ε of the round, of the job and of the dataset's life, then the same
-    of ε_fallback, then δ.
+    """Refuse what passes a cap, checking ε of the round, of the job, of the period and of the dataset's life,
+    then the same of ε_fallback, then δ.
 
     Raises:
         CapReached: naming the first cap that it would pass.
@@ -113,6 +122,7 @@ def assert_within_caps(quoted: Quote, opening: Opening) -> None:
     ):
         _assert_within(f"{name}.round", costs.round, caps.round)
         _assert_within(f"{name}.job", costs.job, caps.job)
+        _assert_within(f"{name}.period", costs.period, math.inf if caps.period is None else caps.period)
         _assert_within(f"{name}.lifetime", costs.lifetime, caps.lifetime)
     _assert_within("delta_max", quoted.delta, opening.delta_max)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -10,8 +11,10 @@ from policies.loader import LoadedPolicy
 from privacy.errors import ConfigurationError
 from privacy.ids import Context, Digest, SiloId
 from privacy.keystore import Identity
+from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
-from silo_agent.ledger.ledger import Ledger, ledger_origin
+from silo_agent.ledger.ledger import Ledger, Reserved, ledger_origin
+from silo_agent.ledger.lifetime import orders_for
 from silo_agent.settings import SiloSettings
 
 
@@ -32,12 +35,17 @@ def opening_for(dataset: str, settings: SiloSettings, policy: LoadedPolicy) -> O
         lifetime=whole.lifetime,
         fallback=FallbackCaps(round=own.round, job=own.job, lifetime=own.lifetime),
     )
+    budget = terms.budget
+    epsilon = caps if budget is None else budget.epsilon
+    delta_max = limits.delta_max if budget is None else budget.delta_max
     return Opening(
         dataset=dataset,
         unit=ledger_unit(policy),
         patient_id=terms.patient_id,
-        epsilon=caps if terms.budget is None else terms.budget.epsilon,
-        delta_max=limits.delta_max if terms.budget is None else terms.budget.delta_max,
+        epsilon=epsilon,
+        delta_max=delta_max,
+        period_days=None if budget is None else budget.period_days,
+        filter=orders_for(epsilon, delta_max) if terms.composition == "filter" else None,
     )
 
 
@@ -60,6 +68,8 @@ class Books:
             ConfigurationError: as ``Ledger``; or a ledger is there whose dataset is in no settings.
         """
         _refuse_orphans(settings)
+        self._settings = settings
+        self._turn = threading.RLock()
         self._ledgers: dict[str, Ledger] = {}
         silo = SiloId(identity.pin.party)
         try:
@@ -84,7 +94,35 @@ class Books:
 
     def all_spent(self) -> bool:
         """Whether no dataset has budget for another round, ever."""
-        return all(ledger.is_spent() for ledger in self._ledgers.values())
+        spent = {name: ledger.is_spent() for name, ledger in self._ledgers.items()}
+        return all(any(spent[scope] for scope in self._settings.scopes(name)) for name in spent)
+
+    def reserve(self, charge: RoundCharge, now: datetime) -> Reserved:
+        """Charge a round to every dataset whose patients it may read, its own last, if none of them refuses.
+
+        A crash between two of them leaves the round charged where it was, and not yet paid for: reserved
+        again, it is charged to the others only.
+
+        Raises:
+            Conflict, OutOfOrder, CapReached: as ``Ledger.assess``, of any of them. Nothing is charged then.
+        """
+        with self._turn:
+            *others, own = (self._ledgers[name] for name in self._settings.scopes(charge.dataset))
+            for ledger in (*others, own):
+                ledger.assess(charge, now)
+            for ledger in others:
+                ledger.reserve(charge, now)
+            return own.reserve(charge, now)
+
+    def covers(self, dataset: str, job_digest: Digest, number: int) -> bool:
+        """Whether that round is reserved, wherever it must be, and may still begin."""
+        scopes = self._settings.scopes(dataset)
+        return all(self._ledgers[name].covers(job_digest, number) for name in scopes)
+
+    def foresee(self, dataset: str, job_digest: Digest, number: int, rounds: int, now: datetime) -> None:
+        """Compute what ``reserve`` will need for a coming round of a job. Changes nothing."""
+        for name in self._settings.scopes(dataset):
+            self._ledgers[name].foresee(job_digest, number, rounds, now)
 
     def settle_if_open(self, context: Context, now: datetime) -> None:
         """Settle the block that a round ends whose contribution is complete, be it after a crash."""

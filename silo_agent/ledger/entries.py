@@ -27,6 +27,7 @@ class FallbackCaps(Frozen):
     round: PositiveReal
     job: PositiveReal
     lifetime: PositiveReal
+    period: PositiveReal | None = None
 
 
 class EpsilonCaps(Frozen):
@@ -35,13 +36,24 @@ class EpsilonCaps(Frozen):
     round: PositiveReal
     job: PositiveReal
     lifetime: PositiveReal
+    period: PositiveReal | None = None
+    """Of all that is reserved within any ``period_days``; none: the lifetime is the only span that counts."""
     fallback: FallbackCaps | None = None
-    """Left out: the same three numbers hold for ε_fallback too, which is the strict choice."""
+    """Left out: the same numbers hold for ε_fallback too, which is the strict choice."""
 
     @property
     def of_fallback(self) -> FallbackCaps:
         """The caps on ε_fallback in force."""
-        return self.fallback or FallbackCaps(round=self.round, job=self.job, lifetime=self.lifetime)
+        if self.fallback is not None:
+            return self.fallback
+        return FallbackCaps(round=self.round, job=self.job, lifetime=self.lifetime, period=self.period)
+
+
+class FilterOrders(Frozen):
+    """Rényi orders of a filter over all jobs, one for ε and one for ε_fallback, named before the first."""
+
+    order: Annotated[int, Field(ge=2)]
+    fallback_order: Annotated[int, Field(ge=2)]
 
 
 class Opening(Frozen):
@@ -54,6 +66,17 @@ class Opening(Frozen):
     patient_id: str
     epsilon: EpsilonCaps
     delta_max: PositiveReal
+    period_days: Annotated[int, Field(ge=1)] | None = None
+    filter: FilterOrders | None = None
+    """How jobs compose over the dataset's life: by these orders, or, with none, ε and δ add up. The first
+    ``open`` of a ledger decides."""
+
+    @model_validator(mode="after")
+    def _a_period_has_a_length_and_a_cap(self) -> Self:
+        caps = (self.epsilon.period, self.epsilon.of_fallback.period)
+        if any((cap is None) != (self.period_days is None) for cap in caps):
+            raise ValueError("period_days: expected it exactly where epsilon and its fallback have period")
+        return self
 
 
 class Reserve(Frozen):
@@ -113,4 +136,5 @@ class Settle(Frozen):
     first_round: Round
     last_round: Round
     begun: Annotated[int, Field(ge=0)]
+    """0 in the ledger of another dataset than the job reads: rounds begin in that one's."""
     steps: Annotated[int, Field(ge=0)]

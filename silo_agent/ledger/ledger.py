@@ -30,7 +30,8 @@ from silo_agent.ledger.admission import (
 )
 from silo_agent.ledger.entries import Begin, Opening, Reserve
 from silo_agent.ledger.journal import Journal, read_journal
-from silo_agent.ledger.spending import Account
+from silo_agent.ledger.lifetime import kept_orders, lifetime_of
+from silo_agent.ledger.spending import Account, assert_same_composition
 
 _LEAST_ROUND = 1e-3
 """ε below which no useful round fits: a remainder this small counts as spent."""
@@ -74,7 +75,8 @@ class Ledger:
 
         Raises:
             LedgerDamaged, ConfigurationError: as ``Journal``; or an earlier release wrote it.
-            Conflict: the ledger counts another dataset, unit or patient column than ``opening``.
+            Conflict: the ledger counts another dataset, unit or patient column than ``opening``, or composes
+                jobs in another way.
         """
         self._turn = threading.RLock()
         self._journal = Journal(path, origin, key)
@@ -86,6 +88,9 @@ class Ledger:
                     f"{path}: it counts {_scope(held)}, expected {_scope(opening)}; a changed privacy unit "
                     "needs another dataset name"
                 )
+            if self._account.first_opening is not None:
+                opening = kept_orders(self._account.first_opening, opening)
+                assert_same_composition(self._account.first_opening, opening, path)
             if held != opening:
                 self._append("open", opening.model_dump(mode="json"), now)
         except BaseException:
@@ -118,28 +123,29 @@ class Ledger:
 
     def is_spent(self) -> bool:
         """Whether the lifetime caps leave no room for any round."""
-        caps, account = self._opening.epsilon, self._account
+        caps, life = self._opening.epsilon, lifetime_of(self._opening, self._account.jobs.values())
+        no_delta = self._opening.filter is None and life.delta >= self._opening.delta_max
         return (
-            account.epsilon > caps.lifetime - _LEAST_ROUND
-            or account.epsilon_fallback > caps.of_fallback.lifetime - _LEAST_ROUND
-            or account.delta >= self._opening.delta_max
+            no_delta
+            or life.epsilon > caps.lifetime - _LEAST_ROUND
+            or life.fallback > caps.of_fallback.lifetime - _LEAST_ROUND
         )
 
-    def foresee(self, job_digest: Digest, number: int, rounds: int) -> None:
+    def foresee(self, job_digest: Digest, number: int, rounds: int, now: datetime) -> None:
         """Compute what ``reserve`` will need for a coming round of a job that is known, so that it finds it
         cached. Changes nothing."""
         job = self._account.jobs.get(job_digest)
         if job is not None and not job.holds(number):
-            quote(self._account, job_digest, job, block_size(number, rounds))
+            quote(self._opening, self._account, job_digest, job, block_size(number, rounds), now)
 
-    def assess(self, charge: RoundCharge) -> tuple[Reserve | None, Quote]:
+    def assess(self, charge: RoundCharge, now: datetime) -> tuple[Reserve | None, Quote]:
         """What ``reserve`` would write for a round, and what it would come to; nothing for a round that an
         earlier block pays for. Checks, in this order:
 
         (1) neither this round nor a later one of the job has begun; (2) the job keeps its δ and its
         mechanism, without which its rounds would not compose as computed; (3) ε of one round, (4) of the job
-        with this block, (5) of the dataset's life, then (6) the same three of ε_fallback, and (7) δ of the
-        dataset's life stay within the caps. Where a whole block would pass a cap, a smaller one may not.
+        with this block, (5) of the dataset's period and life, then (6) the same of ε_fallback, and (7) δ of
+        the dataset's life stay within the caps. Where a whole block would pass a cap, a smaller one may not.
 
         Raises:
             Conflict, OutOfOrder: (1), (2). CapReached: (3) to (7), of this round alone.
@@ -147,15 +153,16 @@ class Ledger:
         with self._turn:
             assert_in_order(self._account, charge)  # (1), (2)
             if self.covers(charge.job_digest, charge.round):
-                return None, self._within_caps(charge, 0)  # an owner may have lowered them
+                return None, self._within_caps(charge, 0, now)  # an owner may have lowered them
             *larger, alone = charge.blocks()
             for block in larger:
                 with suppress(CapReached):
-                    return block, self._within_caps(charge, block.rounds)  # (3) to (7)
-            return alone, self._within_caps(charge, alone.rounds)
+                    return block, self._within_caps(charge, block.rounds, now)  # (3) to (7)
+            return alone, self._within_caps(charge, alone.rounds, now)
 
-    def _within_caps(self, charge: RoundCharge, more: int) -> Quote:
-        quoted = quote(self._account, charge.job_digest, charge.of_job(self._account), more)
+    def _within_caps(self, charge: RoundCharge, more: int, now: datetime) -> Quote:
+        job = charge.of_job(self._account)
+        quoted = quote(self._opening, self._account, charge.job_digest, job, more, now)
         assert_within_caps(quoted, self._opening)
         return quoted
 
@@ -166,7 +173,7 @@ class Ledger:
             Conflict, OutOfOrder, CapReached: as ``assess``. Nothing is charged then.
         """
         with self._turn:
-            block, quoted = self.assess(charge)
+            block, quoted = self.assess(charge, now)
             if block is not None:
                 self._settle(charge.job_digest, now)
                 self._append("reserve", block.model_dump(mode="json"), now)

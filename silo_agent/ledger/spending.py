@@ -1,21 +1,23 @@
 """What a ledger's entries add up to: its state is derived from them alone, and ε is computed, never stored.
 
-Values in, values out. Within a job ε composes by PLD at the job's δ; across jobs ε and δ add up (basic
-composition, which also holds for jobs chosen after seeing earlier results; Rogers et al. 2016).
+Values in, values out. Within a job ε composes by PLD at the job's δ; how jobs compose is ``lifetime``'s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
 from privacy.chain import Entry
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
-from privacy.errors import ConfigurationError, LedgerDamaged
+from privacy.errors import ConfigurationError, Conflict, LedgerDamaged
 from privacy.ids import Context, Digest
 from silo_agent.ledger.entries import FORMAT, Begin, Opening, Reserve, Settle
+
+_BEFORE_ANY = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class JobCharge:
     """What one job has reserved: all its rounds are one mechanism, so they are counted, not listed."""
 
     job: str
+    dataset: str
+    """Whose records it reads."""
     delta: float
     event: DpEvent
     """Of one round."""
@@ -36,6 +40,8 @@ class JobCharge:
     last_begun: int = 0
     settled: bool = True
     """Whether the newest block is settled."""
+    times: tuple[tuple[datetime, int], ...] = ()
+    """When how many rounds were reserved."""
 
     @property
     def epsilon(self) -> float:
@@ -55,6 +61,10 @@ class JobCharge:
         """ε_fallback of so many of its rounds."""
         return _epsilon(self.fallback or self.event, rounds, self.delta)
 
+    def rounds_after(self, start: datetime) -> int:
+        """Rounds reserved later than that."""
+        return sum(rounds for at, rounds in self.times if at > start)
+
     @property
     def steps(self) -> int:
         """Steps of all reserved rounds."""
@@ -64,6 +74,12 @@ class JobCharge:
     def events(self) -> tuple[DpEvent, ...]:
         """What was reserved, for an accountant."""
         return (self.event.model_copy(update={"steps": self.steps}),) if self.rounds else ()
+
+    @property
+    def own_events(self) -> tuple[DpEvent, ...]:
+        """The same by the silo's own noise alone."""
+        own = self.fallback or self.event
+        return (own.model_copy(update={"steps": self.steps}),) if self.rounds else ()
 
     def holds(self, number: int) -> bool:
         """Whether that round is reserved and may still begin."""
@@ -94,24 +110,13 @@ class Account:
     """The state that a ledger's entries lead to."""
 
     opening: Opening | None = None
+    first_opening: Opening | None = None
+    """What a filter's promise was fixed by; later caps may only be lower."""
+    latest: datetime = _BEFORE_ANY
+    """Latest time of any entry: a clock that was set back does not bring a period's budget back."""
     jobs: dict[Digest, JobCharge] = field(default_factory=dict)
     begun: dict[Context, tuple[Digest, int]] = field(default_factory=dict)
     """Rounds whose batches and noise were drawn: job and number."""
-
-    @property
-    def epsilon(self) -> float:
-        """ε over the dataset's life so far."""
-        return sum(charge.epsilon for charge in self.jobs.values())
-
-    @property
-    def epsilon_fallback(self) -> float:
-        """ε over the dataset's life so far, should every secure sum have failed."""
-        return sum(charge.epsilon_fallback for charge in self.jobs.values())
-
-    @property
-    def delta(self) -> float:
-        """δ over the dataset's life so far: each job's once."""
-        return sum(charge.delta for charge in self.jobs.values())
 
     @property
     def rounds(self) -> int:
@@ -127,6 +132,7 @@ class Account:
         """
         try:
             self._apply(entry)
+            self.latest = max(self.latest, datetime.fromisoformat(entry.at))
         except ValidationError as error:
             raise LedgerDamaged(f"ledger: entry {entry.seq}: its body is not a {entry.kind}") from error
 
@@ -136,6 +142,11 @@ class Account:
         if entry.kind == "open":
             _refuse_other_format(entry)
             self.opening = Opening.model_validate(entry.body)
+            self.first_opening = self.first_opening or self.opening
+            try:
+                assert_same_composition(self.first_opening, self.opening, "ledger")
+            except Conflict as error:
+                raise LedgerDamaged(f"ledger: entry {entry.seq}: {error}") from error
         elif entry.kind == "reserve":
             self._reserve(Reserve.model_validate(entry.body), entry)
         elif entry.kind == "begin":
@@ -146,7 +157,7 @@ class Account:
             raise LedgerDamaged(f"ledger: entry {entry.seq}: unknown kind {entry.kind}")
 
     def _reserve(self, reserve: Reserve, entry: Entry) -> None:
-        new = JobCharge(reserve.job, reserve.delta, reserve.event, reserve.fallback)
+        new = JobCharge(reserve.job, reserve.dataset, reserve.delta, reserve.event, reserve.fallback)
         charge = self.jobs.get(reserve.job_digest, new)
         if (charge.delta, charge.event, charge.fallback) != (new.delta, new.event, new.fallback):
             raise LedgerDamaged(f"ledger: entry {entry.seq}: the job's δ or mechanism changed")
@@ -158,6 +169,7 @@ class Account:
             block=(reserve.first_round, reserve.last_round),
             begun_in_block=0,
             settled=False,
+            times=(*charge.times, (max(self.latest, datetime.fromisoformat(entry.at)), reserve.rounds)),
         )
 
     def _begin(self, begin: Begin, entry: Entry) -> None:
@@ -177,6 +189,32 @@ class Account:
         if charge is None or charge.settled or settle != charge.settlement(settle.job_digest):
             raise LedgerDamaged(f"ledger: entry {entry.seq}: settle is out of order or miscounts")
         self.jobs[settle.job_digest] = replace(charge, settled=True)
+
+
+def assert_same_composition(first: Opening, later: Opening, where: object) -> None:
+    """A ledger composes jobs as its first opening said: no other way, cheaper in hindsight, is taken later,
+    and a filter's promise is for caps that were fixed before its first event.
+
+    Raises:
+        Conflict: another way, or a filter whose caps were raised.
+    """
+    if first.filter != later.filter:
+        ways = {True: "composition: basic", False: "composition: filter"}
+        raise Conflict(
+            f"{where}: expected {ways[first.filter is None]} as when it was opened, got "
+            f"{ways[later.filter is None]}; set it back in silo.yaml"
+        )
+    caps, held = later.epsilon, first.epsilon
+    if first.filter is not None and (
+        caps.lifetime > held.lifetime
+        or caps.of_fallback.lifetime > held.of_fallback.lifetime
+        or later.delta_max > first.delta_max
+    ):
+        raise Conflict(
+            f"{where}: expected lifetime caps of at most ε {held.lifetime:g}, ε_fallback "
+            f"{held.of_fallback.lifetime:g} and δ {first.delta_max:g}: a filter holds for caps fixed at its "
+            "opening; lower them in silo.yaml"
+        )
 
 
 def _refuse_other_format(entry: Entry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from privacy.ids import SiloId
@@ -9,12 +10,13 @@ from privacy.keystore import Identity
 from silo_agent.ledger.books import ledger_path, opening_for
 from silo_agent.ledger.entries import Opening
 from silo_agent.ledger.ledger import ledger_origin, read_account
+from silo_agent.ledger.lifetime import lifetime_of, period_of
 from silo_agent.ledger.spending import Account
 from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import SiloSettings
 
 
-def statement_of(settings: SiloSettings, identity: Identity) -> dict[str, Any]:
+def statement_of(settings: SiloSettings, identity: Identity, now: datetime) -> dict[str, Any]:
     """Every dataset's account, as ``sealsum silo budget --json`` prints it.
 
     Raises:
@@ -30,37 +32,40 @@ def statement_of(settings: SiloSettings, identity: Identity) -> dict[str, Any]:
             origin = ledger_origin(identity.pin.federation, silo, dataset)
             account, _ = read_account(path, origin, identity.signing.verify_key)
         opening = account.opening or opening_for(dataset, settings, policy)
-        datasets[dataset] = _dataset_statement(opening, account)
+        datasets[dataset] = _dataset_statement(opening, account, now)
     return {"federation": identity.pin.federation, "silo": identity.pin.party, "datasets": datasets}
 
 
-def _dataset_statement(opening: Opening, account: Account) -> dict[str, Any]:
-    epsilon, delta = account.epsilon, account.delta
+def _dataset_statement(opening: Opening, account: Account, now: datetime) -> dict[str, Any]:
+    life = lifetime_of(opening, account.jobs.values())
     caps, own = opening.epsilon, opening.epsilon.of_fallback
     return {
         "unit": opening.unit,
         "adjacency": opening.adjacency,
+        "composition": "basic" if opening.filter is None else "filter",
         "caps": {
             "epsilon": {"round": caps.round, "job": caps.job, "lifetime": caps.lifetime},
             "epsilon_fallback": {"round": own.round, "job": own.job, "lifetime": own.lifetime},
             "delta": opening.delta_max,
         },
         "spent": {
-            "epsilon": epsilon,
-            "epsilon_fallback": account.epsilon_fallback,
-            "delta": delta,
+            "epsilon": life.epsilon,
+            "epsilon_fallback": life.fallback,
+            "delta": life.delta,
             "rounds": account.rounds,
             "begun": len(account.begun),
         },
         "remaining": {
-            "epsilon": max(0.0, caps.lifetime - epsilon),
-            "epsilon_fallback": max(0.0, own.lifetime - account.epsilon_fallback),
-            "delta": max(0.0, opening.delta_max - delta),
+            "epsilon": max(0.0, caps.lifetime - life.epsilon),
+            "epsilon_fallback": max(0.0, own.lifetime - life.fallback),
+            "delta": max(0.0, opening.delta_max - life.delta),
         },
+        "period": _period_statement(opening, account, now),
         "jobs": [
             {
                 "job": charge.job,
                 "job_digest": digest,
+                "dataset": charge.dataset,
                 "rounds": charge.rounds,
                 "begun": charge.begun,
                 "epsilon": charge.epsilon,
@@ -69,4 +74,17 @@ def _dataset_statement(opening: Opening, account: Account) -> dict[str, Any]:
             }
             for digest, charge in account.jobs.items()
         ],
+    }
+
+
+def _period_statement(opening: Opening, account: Account, now: datetime) -> dict[str, Any] | None:
+    """The last ``period_days``; the lifetime beside it never resets."""
+    if opening.period_days is None:
+        return None
+    period = period_of(opening, account.jobs.values(), max(now, account.latest))
+    caps, own = opening.epsilon.period, opening.epsilon.of_fallback.period
+    return {
+        "days": opening.period_days,
+        "caps": {"epsilon": caps, "epsilon_fallback": own},
+        "spent": {"epsilon": period.epsilon, "epsilon_fallback": period.fallback, "delta": period.delta},
     }

@@ -440,6 +440,15 @@ def test_a_ledger_of_another_unit_is_caught() -> None:
     caught(records, 11, "another dataset or unit")
 
 
+def test_a_ledger_that_comes_to_compose_jobs_in_another_way_is_caught() -> None:
+    records = honest_records(1)
+    honest = records.pack()
+    opening = records.ledgers[SiloId(PartyId("silo-2"))].entries[0].body
+    cheaper = {**opening, "filter": {"order": 8, "fallback_order": 4}}
+    charge_anew(records, lambda entries: entries.append(("open", cheaper)))
+    caught(records, 11, "it changes how jobs compose", records.pack_over(honest))
+
+
 def test_a_ledger_that_does_not_begin_with_its_caps_is_caught() -> None:
     records = honest_records(1)
     honest = records.pack()
@@ -449,7 +458,7 @@ def test_a_ledger_that_does_not_begin_with_its_caps_is_caught() -> None:
 
 def test_spending_above_the_silos_own_caps_is_caught() -> None:
     records = honest_records(1)
-    caps = {"round": "1.0", "job": "0.1", "lifetime": "8.0", "fallback": None}
+    caps = {"round": "1.0", "job": "0.1", "lifetime": "8.0", "period": None, "fallback": None}
     charge_anew(records, lambda entries: entries[0][1].update(epsilon=caps))
     caught(records, 12, "silo-2: above its caps")
 

@@ -30,6 +30,7 @@ from silo_agent.ledger.admission import CapReached, RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
 from silo_agent.ledger.journal import Journal, read_journal
 from silo_agent.ledger.ledger import Ledger, Reserved, read_account
+from silo_agent.ledger.lifetime import lifetime_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ORIGIN = "fed/ledger/silo-1/cardio"
@@ -278,7 +279,7 @@ def test_jobs_add_up_in_epsilon_and_delta(path: Path) -> None:
         ledger.reserve(_charge(1, "a"), NOW)
         assert ledger.reserve(_charge(1, "b"), NOW).quote.epsilon.lifetime == pytest.approx(2 * ROUND)
     account, _ = read_account(path, ORIGIN, KEY.verify_key)
-    assert account.delta == pytest.approx(2 * DELTA)
+    assert lifetime_of(_opening(), account.jobs.values()).delta == pytest.approx(2 * DELTA)
 
 
 def test_unsettled_rounds_stay_charged_across_a_restart(path: Path) -> None:
@@ -366,9 +367,10 @@ def test_entries_are_what_the_architecture_says(path: Path) -> None:
     lines = [parse_entry(line) for line in path.read_bytes().splitlines()]
     bodies: dict[str, Entry] = {entry.kind: entry for entry in lines}
     assert set(bodies["open"].body) == {
-        "format", "dataset", "unit", "adjacency", "patient_id", "epsilon", "delta_max",
+        "format", "dataset", "unit", "adjacency", "patient_id",
+        "epsilon", "delta_max", "period_days", "filter",
     }  # fmt: skip
-    assert set(bodies["open"].body["epsilon"]) == {"round", "job", "lifetime", "fallback"}
+    assert set(bodies["open"].body["epsilon"]) == {"round", "job", "lifetime", "period", "fallback"}
     assert set(bodies["reserve"].body) == {
         "job", "job_digest", "dataset", "first_round", "last_round", "event", "fallback", "delta", "log_head",
     }  # fmt: skip

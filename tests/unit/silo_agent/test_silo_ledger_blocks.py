@@ -15,6 +15,7 @@ from silo_agent.ledger.admission import BLOCKS, CapReached, block_size
 from silo_agent.ledger.entries import FallbackCaps, Reserve
 from silo_agent.ledger.journal import Journal, read_journal
 from silo_agent.ledger.ledger import Ledger, read_account
+from silo_agent.ledger.lifetime import lifetime_of
 from tests.unit.silo_agent.test_silo_ledger import (
     DELTA,
     EVENT,
@@ -65,7 +66,7 @@ def test_a_job_is_reserved_in_blocks_and_begins_each_round(path: Path) -> None:
     account, _ = read_account(path, ORIGIN, KEY.verify_key)
     [job] = account.jobs.values()
     assert (job.rounds, job.begun, job.steps) == (LONG, LONG, LONG * EVENT.steps)
-    assert account.epsilon == _cost(LONG)
+    assert job.epsilon == _cost(LONG)
 
 
 def test_rounds_of_a_block_that_never_began_stay_charged(path: Path) -> None:
@@ -136,7 +137,8 @@ def test_both_epsilons_are_counted(path: Path) -> None:
         local = ledger.reserve(_charge(1, "b"), NOW).quote
         assert local.fallback.lifetime == pytest.approx(_cost(2, OWN) + _cost(1)), "its noise is all its own"
     account, _ = read_account(path, ORIGIN, KEY.verify_key)
-    assert account.epsilon_fallback == pytest.approx(_cost(2, OWN) + _cost(1))
+    life = lifetime_of(_opening(fallback=loose), account.jobs.values())
+    assert life.fallback == pytest.approx(_cost(2, OWN) + _cost(1))
 
 
 @pytest.mark.parametrize(
@@ -235,11 +237,9 @@ def test_foresight_changes_nothing_and_computes_only_where_a_block_is_next(
         _run(ledger, 1)
         before = path.read_bytes()
         asked: list[int] = []
-        monkeypatch.setattr(
-            "silo_agent.ledger.ledger.quote", lambda _account, _digest, _job, more: asked.append(more)
-        )
+        monkeypatch.setattr("silo_agent.ledger.ledger.quote", lambda *arguments: asked.append(arguments[4]))
         for number in (2, 3, 4, 5):
-            ledger.foresee(_charge(1).job_digest, number, LONG)
+            ledger.foresee(_charge(1).job_digest, number, LONG, NOW)
         assert asked == [4]
         assert path.read_bytes() == before
 
