@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from policies.assumption import colluding_silos
 from policies.explain_scheme import parties_together, sum_only
 from policies.schema import ThreatModel
 from policies.sentence import Sentence, spoken
@@ -63,14 +64,39 @@ def _noise(model: ThreatModel) -> Iterator[Sentence]:
     dp, limits = model.spec.require.dp, model.spec.limits
     if dp is None:
         return
+    mechanism = (
+        f"({dp.model} DP-SGD, {dp.sampling} sampling, {spoken(dp.adjacency)} adjacency, {dp.accountant} "
+        f"accounting, {dp.max_records_per_unit} record a {dp.unit})"
+    )
+    rests_on = f"each silo's agent clips and adds noise as written {mechanism}"
+    if dp.model == "distributed":
+        honest = limits.min_silos_open - colluding_silos(model.spec)
+        rests_on = (
+            f"each silo's agent clips and adds all of the noise, or its share, as written {mechanism}; with "
+            f"shares, {honest} honest silos' noise in every sum, and a secure sum that hides single updates"
+        )
     yield Sentence(
         f"Whoever holds all models of one job ({spoken(model.spec.assume.recipient.access)}), and every "
         f"server's memory, learns at most ε = {limits.epsilon.job:g} (δ ≤ {limits.delta_max:g}) about any "
         f"single {dp.unit}; over all jobs on a data set at most ε = {limits.epsilon.lifetime:g}, the jobs' δ "
         "adding up.",
-        f"each silo's agent clips and adds noise as written ({dp.model} DP-SGD, {dp.sampling} sampling, "
-        f"{spoken(dp.adjacency)} adjacency, {dp.accountant} accounting, {dp.max_records_per_unit} record a "
-        f"{dp.unit})",
+        rests_on,
+    )
+    if dp.model == "distributed":
+        yield _without_the_sum(model)
+
+
+def _without_the_sum(model: ThreatModel) -> Sentence:
+    limits, fallback = model.spec.limits, model.spec.limits.epsilon_fallback
+    if fallback is None:
+        return Sentence(
+            "Should the secure sum fail, the same ε holds.",
+            "epsilon_fallback is left out: only plans in which every silo adds all of the noise pass",
+        )
+    return Sentence(
+        f"Should the secure sum fail, whoever sees single updates of one job learns at most ε = "
+        f"{limits.of_fallback.job:g}; over all jobs at most ε = {limits.of_fallback.lifetime:g}.",
+        "epsilon_fallback caps what a silo's own noise gives by itself",
     )
 
 
@@ -171,6 +197,12 @@ def _without_noise(model: ThreatModel) -> Iterator[Sentence]:
         "A silo that tampers with its own agent and adds no noise to its own patients' data.",
         "local DP rests on the silo that owns the data",
     )
+    if model.spec.require.dp.model == "distributed":
+        yield Sentence(
+            f"More than {colluding_silos(model.spec)} silos that tell their noise or leave it out: others' "
+            "patients then have a larger ε than the sum's, up to the fallback's.",
+            "so many are assumed to collude, and nothing proves that a silo added its share",
+        )
 
 
 _OPEN = {
