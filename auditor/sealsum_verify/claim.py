@@ -108,6 +108,8 @@ def _terms(job: Job) -> Json:
     # A silo that takes further steps from its own noise moves its later gradients: shares do not add up.
     one_step = job.terms["training"]["algorithm"] not in ("fedavg", "dp_fedavg")
     demand(one_step or not shared, entry, "noise is shared by algorithms of one step a round alone")
+    asks = job.terms["training"]["algorithm"] in ("dp_statistics", "dp_evaluation")
+    demand(asks == ("query" in job.terms), entry, "its algorithm answers queries exactly if it has one")
     fields = ("sample_rate", "noise_multiplier", "noise_shares", "clip_l2", "normaliser")
     mechanism = {field: dp[field] for field in fields}
     mechanism |= {"name": "poisson_gaussian", "steps_per_round": job.terms["training"]["local_steps"]}
