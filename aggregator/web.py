@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from aggregator.evidence import job_evidence
+from aggregator.next_round import next_round
 from aggregator.state import AggregatorState
 from aggregator.submissions import Submissions
 from aggregator.uploads import Uploads
@@ -113,6 +114,13 @@ def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Up
     async def get_file(ctx: ContextPath, name: StepPath, index: IndexPath, silo: FromSilo) -> Response:
         raw = await uploads.fetch(ctx, SiloId(silo.id), name, index)
         return Response(raw, media_type="application/octet-stream")
+
+    @app.get("/v1/rounds/{ctx}/next")
+    async def following(ctx: ContextPath, silo: FromSilo, wait_s: Wait = 0.0) -> Response:
+        coming = await next_round(state, submissions, silo, ctx, bounded_wait(wait_s))
+        if coming is None:
+            return Response(status_code=204)
+        return Response(coming.model_dump_json(), media_type="application/json")
 
     @app.get("/v1/rounds/{ctx}/result")
     async def result(ctx: ContextPath, reader: Anyone, wait_s: Wait = 0.0) -> Response:

@@ -7,6 +7,7 @@ import binascii
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
+from pydantic import Base64Bytes, Field
 from starlette.responses import Response, StreamingResponse
 
 from aggregator.share_server.service import ShareServer
@@ -37,6 +38,8 @@ class Submission(Frozen):
 
     manifest: Envelope
     sealed_seed: str | None
+    parts: tuple[Base64Bytes, ...] = Field(default=(), repr=False)
+    """All parts of a small vector share, for the first server; none where they were put one by one."""
 
 
 def share_server_app(server: ShareServer, store: Store, charter: Charter) -> FastAPI:
@@ -60,7 +63,7 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
     async def post_manifest(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
         submission = parsed(Submission, await _json(request))
         sealed = None if submission.sealed_seed is None else _base64(submission.sealed_seed)
-        new = await server.intake.accept(ctx, SiloId(silo.id), submission.manifest, sealed)
+        new = await server.intake.accept(ctx, SiloId(silo.id), submission.manifest, sealed, submission.parts)
         return Response(status_code=201 if new else 200)
 
     @app.get("/v1/rounds/{ctx}/manifests/{silo}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +15,15 @@ from privacy.keystore import Identity
 from privacy.roster import Charter, Member
 from privacy.update import FLOAT_BYTES
 from privacy.wire.envelope import Envelope
+from privacy.wire.next_round import NEXT_ROUND_BYTES_MAX, parse_next_round
 from silo_agent.outbox import Stored
 from silo_agent.problems import Stopped, WentOn
 from silo_agent.transport import FederationClient
 
 POLL_S = 20.0
 """Seconds a server may hold an answer back; under the 30 s in which an agent must be able to stop."""
+INLINE_BYTES = 1 << 18
+"""A vector share up to this size goes along with its manifest, a larger one ahead of it, part by part."""
 
 
 class Delivery:
@@ -41,6 +45,7 @@ class Delivery:
         self._threads = ThreadPoolExecutor(max(1, len(self._servers)), thread_name_prefix="upload")
         self._stopping = stopping
         self._ahead: tuple[Digest, bytes] | None = None
+        self._offered: Envelope | None = None
 
     @property
     def sent_bytes(self) -> int:
@@ -55,13 +60,16 @@ class Delivery:
 
     def next_offer(self, after: Digest | None) -> Envelope | None:
         """Wait for an open round that invites this silo, other than ``after``; ``None`` if none came."""
+        offered, self._offered = self._offered, None
+        if offered is not None and offered.context != after:
+            return offered
         params = {} if after is None else {"after": after}
         return self.aggregator.poll_envelope("/v1/offers", wait_s=POLL_S, params=params)
 
     def fetch_model(self, digest: Digest, parameters: int, scratch: Path) -> bytes:
         """The model's raw bytes, no more than its parameters take; not yet checked against its digest."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] == digest:
+        if ahead is not None and ahead[0] == digest and len(ahead[1]) <= FLOAT_BYTES * parameters:
             return ahead[1]
         self.aggregator.stream_to(f"/v1/models/{digest}", scratch, limit=FLOAT_BYTES * parameters)
         raw = scratch.read_bytes()
@@ -69,8 +77,9 @@ class Delivery:
         return raw
 
     def fetch_ahead(self, digest: Digest, parameters: int, scratch: Path) -> None:
-        """Fetch the model that the next round will start from, while the aggregator plans that round."""
-        self._ahead = (digest, self.fetch_model(digest, parameters, scratch))
+        """Fetch the model that the next round will start from, unless it came with that round's offer."""
+        if self._offered is None or self._ahead is None or self._ahead[0] != digest:
+            self._ahead = (digest, self.fetch_model(digest, parameters, scratch))
 
     def to_share_servers(self, stored: Stored, first: ServerId) -> None:
         """Send a contribution: to all share servers at once, then its manifest to the aggregator.
@@ -91,12 +100,14 @@ class Delivery:
 
     def _deliver_to(self, server: ServerId, stored: Stored, takes_parts: bool) -> None:
         client = self._servers[server]
-        if takes_parts:
+        along = stored.parts_within(INLINE_BYTES) if takes_parts else ()
+        if along is None:
             for index, part in stored.parts():
                 client.put_part(stored.context, index, part)
         submission = {
             "manifest": stored.contribution.manifest.model_dump(mode="json"),
             "sealed_seed": stored.contribution.seeds.get(server),
+            "parts": [base64.b64encode(part).decode() for part in along or ()],
         }
         client.post_json(f"/v1/rounds/{stored.context}/manifests", submission)
 
@@ -151,8 +162,20 @@ class Delivery:
         self.aggregator.post_envelope(f"/v1/rounds/{context}/refusals", refusal)
 
     def wait_for_result(self, context: Context) -> Envelope | None:
-        """The round's result, not yet verified; ``None`` while it is open."""
-        return self.aggregator.poll_envelope(f"/v1/rounds/{context}/result", wait_s=POLL_S)
+        """The round's result, not yet verified; ``None`` while it is open.
+
+        The next round's offer and its model may come with it: they are kept for ``next_offer`` and
+        ``fetch_model``, whose callers judge them as if they had been asked for.
+        """
+        path = f"/v1/rounds/{context}/next"
+        body = self.aggregator.long_poll(path, wait_s=POLL_S, limit=NEXT_ROUND_BYTES_MAX)
+        if body is None:
+            return None
+        coming = parse_next_round(body)
+        self._offered = coming.offer
+        if coming.model is not None:
+            self._ahead = (coming.model.digest, coming.model.raw)
+        return coming.result
 
     def job_has_ended(self, job: str) -> bool:
         """Whether the aggregator says that a job is finished or failed."""

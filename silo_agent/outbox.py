@@ -55,6 +55,13 @@ class Stored:
         for path in sorted(path for path in self.directory.iterdir() if path.name.isdigit()):
             yield int(path.name), path.read_bytes()
 
+    def parts_within(self, limit: int) -> tuple[bytes, ...] | None:
+        """All parts at once; ``None`` where they have more than ``limit`` bytes together."""
+        paths = sorted(path for path in self.directory.iterdir() if path.name.isdigit())
+        if sum(path.stat().st_size for path in paths) > limit:
+            return None
+        return tuple(path.read_bytes() for path in paths)
+
     def part(self, index: int) -> bytes:
         """One part alone."""
         return (self.directory / f"{index:05d}").read_bytes()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from aggregator.blobs import sha256_of
 from aggregator.parts import check_field_parts, check_parts, part_name
@@ -13,7 +13,7 @@ from aggregator.share_server.rounds import add_seed
 from aggregator.share_server.state import ShareServerState
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedPlan, AdmittedUpdate, admit_update
-from privacy.canonical import canonical_bytes, sha256_hex
+from privacy.canonical import sha256_hex
 from privacy.errors import NotAllowed, NotFound, OutOfOrder, Unprocessable
 from privacy.ids import Context, Digest, SiloId
 from privacy.plan import RoundPlan
@@ -73,8 +73,16 @@ class ShareIntake:
                 raise OutOfOrder("round: it ended while this part arrived")
         return new
 
-    async def accept(self, ctx: Context, silo: SiloId, envelope: Envelope, sealed: bytes | None) -> bool:
-        """Accept a silo's share by its manifest; True if it is new. Checks, in this order:
+    async def accept(
+        self,
+        ctx: Context,
+        silo: SiloId,
+        envelope: Envelope,
+        sealed: bytes | None,
+        parts: Sequence[bytes] = (),
+    ) -> bool:
+        """Accept a silo's share by its manifest; True if it is new. ``parts`` came along with it: unless the
+        manifest is here already, each is received first as if it had come by itself. Checks, in this order:
 
         (1) that silo signed this manifest under this round's context; (2) the very same one is here
         already, or (3) the round is open; (4) the submission gate admits it; (5) every byte it commits to
@@ -83,19 +91,22 @@ class ShareIntake:
 
         Raises:
             SignatureRejected, NotAllowed, MalformedMessage: (1). Conflict: (2), another manifest.
-            OutOfOrder: (3). PolicyRefusal: (4). Unprocessable, MalformedMessage: (5).
+            OutOfOrder: (3). PolicyRefusal: (4). Unprocessable, MalformedMessage: (5). For ``parts`` also
+            as ``receive_part``.
         """
         admitted = self._state.rounds.of(ctx)
-        plan, kind = admitted.plan, manifest_kind(admitted.plan)
+        plan = admitted.plan
         self._check_invited(plan, silo)
+        if parts and not self._is_here(ctx, silo, envelope):
+            for index, part in enumerate(parts):
+                await self.receive_part(ctx, silo, index, sha256_hex(part), _at_once(part))
         async with self._state.locks[ctx]:
             # (1)
             manifest = open_manifest(self._state.charter, plan, silo, envelope)
+            # (2)
+            if self._is_here(ctx, silo, envelope):
+                return False
             with self._state.store.read() as view:
-                # (2)
-                known = view.message(ctx, kind, silo)
-                if known is not None and canonical_bytes(known) == canonical_bytes(envelope):
-                    return False
                 # (3)
                 phase = follow(view.phase(ctx), "manifest")
             # (4)
@@ -125,6 +136,11 @@ class ShareIntake:
         if manifest is None:
             raise NotFound(f"manifest of {silo}: none was accepted in round {ctx[:16]}…")
         return manifest
+
+    def _is_here(self, ctx: Context, silo: SiloId, envelope: Envelope) -> bool:
+        """Whether the very same manifest was accepted before; another one, if so, is refused when stored."""
+        with self._state.store.read() as view:
+            return view.message(ctx, envelope.kind, silo) == envelope
 
     def _judge(
         self, admitted: AdmittedPlan, manifest: Verified[ShareManifest] | Verified[SharesManifest]
@@ -165,3 +181,7 @@ class ShareIntake:
         else:
             binding = Binding(plan.context, terms_of(plan).digest, plan.model, manifest.silo)
             validity_unseal_seed(sealed, key, binding, me)
+
+
+async def _at_once(raw: bytes) -> AsyncIterator[bytes]:
+    yield raw

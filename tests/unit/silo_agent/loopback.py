@@ -6,6 +6,7 @@ what is tested is the agent. It keeps every upload so that tests can compare byt
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from privacy.plan import JobSpec, RoundPlan
 from privacy.update import model_digest
 from privacy.wire.envelope import Envelope, parse_envelope
 from privacy.wire.messages import Refusal, RoundResult
+from privacy.wire.next_round import NextRound
 from silo_agent.models.layouts import model_terms
 from tests.federation import Federation
 
@@ -100,6 +102,10 @@ class Loopback:
             self.results[context] = self.federation.sign(message, "result", plan.context, sender)
             self.news.notify_all()
 
+    def following(self, result: Envelope) -> bytes:
+        """What a silo is told of a round that ended; nothing of the next one yet."""
+        return NextRound(result=result, offer=None, model=None).model_dump_json().encode()
+
     def wait_until(self, happened: Callable[[], bool], timeout_s: float = 60.0) -> None:
         with self.news:
             assert self.news.wait_for(happened, timeout_s), "it did not happen in time"
@@ -157,8 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._when(lambda: next((o for o in one.offers[-1:] if o.context != after), None))
             case ["models", digest] if digest in one.models:
                 self._answer(200, one.models[digest])
-            case ["rounds", context, "result"]:
-                self._when(lambda: one.results.get(context))
+            case ["rounds", context, "next"]:
+                self._when(lambda: one.results.get(context), one.following)
             case ["jobs", _job]:
                 state = "finished" if one.ended else "running"
                 self._answer(200, json.dumps({"state": state}).encode())
@@ -181,22 +187,34 @@ class _Handler(BaseHTTPRequestHandler):
             with one.news:
                 one.refusals.append(refusal)
                 one.news.notify_all()
+        elif b'"sealed_seed"' not in body:
+            self._keep(path, body)
+            one.end_round(context)
         else:
-            self._keep(path if b'"sealed_seed"' not in body else path + _which(body), body)
-            if b'"sealed_seed"' not in body:
-                one.end_round(context)
+            self._keep_submission(path, body)
         self._answer(202, b"")
+
+    def _keep_submission(self, path: str, body: bytes) -> None:
+        """Parts that come along are kept as if each had been put by itself."""
+        said = json.loads(body)
+        if said["parts"]:
+            self.loopback.before_upload()
+        for index, part in enumerate(said["parts"]):
+            self._keep(path.replace("/manifests", f"/parts/{index}"), base64.b64decode(part))
+        self._keep(path + ("#vector" if said["sealed_seed"] is None else "#seed"), body)
 
     def _keep(self, name: str, body: bytes) -> None:
         with self.loopback.news:
             self.loopback.uploads.setdefault(name, []).append(body)
             self.loopback.news.notify_all()
 
-    def _when(self, find: Callable[[], Envelope | None]) -> None:
+    def _when(
+        self, find: Callable[[], Envelope | None], told: Callable[[Envelope], bytes] = canonical_bytes
+    ) -> None:
         with self.loopback.news:
             self.loopback.news.wait_for(lambda: find() is not None, timeout=0.3)
             found = find()
-        self._answer(204 if found is None else 200, b"" if found is None else canonical_bytes(found))
+        self._answer(204 if found is None else 200, b"" if found is None else told(found))
 
     def _problem(self, status: int, kind: str) -> None:
         self._answer(status, json.dumps({"type": f"urn:sealsum:{kind}", "title": kind}).encode())
@@ -207,7 +225,3 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-
-def _which(body: bytes) -> str:
-    return "#vector" if json.loads(body)["sealed_seed"] is None else "#seed"
