@@ -43,7 +43,7 @@ COMMANDS: dict[str, Lazy] = {
         {"enroll": "sealsum.enrolment:researcher"},
     ),
     "query": Lazy("sealsum.query_commands:query", "Ask for statistics, or metrics of a model, under DP."),
-    "audit": Lazy("sealsum.evidence_commands:audit", "Export evidence for an auditor."),
+    "audit": Lazy("sealsum.evidence_commands:audit", "Export evidence for an auditor; run attacks."),
 }
 
 EXTRAS: dict[str, str] = {

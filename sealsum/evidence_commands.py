@@ -1,11 +1,16 @@
-"""``sealsum audit``: a researcher exports a job's evidence as one file for an auditor."""
+"""``sealsum audit``: a researcher exports a job's evidence as one file for an auditor.
+
+``attack``, which needs what silos need, is imported only when it is asked for.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import click
 
@@ -14,6 +19,7 @@ from privacy.ids import NAME_PATTERN, PartyId, SiloId
 from privacy.keystore import read_file
 from sealsum.evidence import build_pack
 from sealsum.evidence_report import plain_report
+from sealsum.lazy_group import Lazy, LazyGroup
 from sealsum.sdk import Federation
 from silo_agent.transport import FederationClient
 
@@ -35,9 +41,20 @@ class LedgerFile(click.ParamType[tuple[SiloId, Path]]):
         return SiloId(PartyId(silo)), Path(file)
 
 
-@click.group()
+class AuditCommands(LazyGroup):
+    """What is below ``sealsum audit``."""
+
+    table: ClassVar[Mapping[str, Lazy]] = {
+        "attack": Lazy(
+            "sealsum.audit_commands:attack",
+            "Attack this installation; every attack must fail where it is claimed to.",
+        )
+    }
+
+
+@click.group(cls=AuditCommands)
 def audit() -> None:
-    """Export evidence for an auditor."""
+    """Export evidence for an auditor; run attacks."""
 
 
 @audit.command(short_help="Collect a job's evidence into one file.")
