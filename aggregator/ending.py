@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from aggregator.job_rows import JobRow, add_model, change_job, job_row
@@ -11,6 +12,7 @@ from aggregator.state import AggregatorState, OpenRound
 from aggregator.store import Writer
 from privacy.ids import Digest, JobId, SiloId
 from privacy.plan import RoundPlan
+from privacy.secagg.vectors import VectorName
 from privacy.update import FLOAT_BYTES
 from privacy.wire.messages import RoundResult
 
@@ -23,6 +25,7 @@ def publish(
     round_: Round,
     survivors: tuple[SiloId, ...],
     model_out: Digest,
+    further: Mapping[VectorName, tuple[float, ...]],
     duration_ms: int,
 ) -> None:
     """End a round whose sum was opened: its model becomes the job's latest."""
@@ -37,6 +40,7 @@ def publish(
         model_out=model_out,
         openings=1,
         job_state=job_state,
+        further=dict(further),
     )
     with state.store.write() as transaction:
         size = FLOAT_BYTES * plan.parameters

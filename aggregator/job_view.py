@@ -75,6 +75,7 @@ def _read_on(view: Reader, job: JobId, told: _Told) -> list[dict[str, Any]]:
                     "outcome": result.outcome,
                     "reason": result.reason,
                     "survivors": list(result.survivors),
+                    "further": {name: list(values) for name, values in result.further.items()},
                     "duration_ms": stored.duration_ms,
                 }
             )

@@ -1,7 +1,8 @@
-"""The only module that can open a sum: from cleared evidence and a scheme's sum to the next model.
+"""The only module that makes a model of a sum: from cleared evidence and a scheme's sum to the next model.
 
 Works part by part, so memory is bounded by parts, not by the cohort or the model.
-What it opens is one value: the sum of the survivors' ``[ŵ·Δ, ŵ]``; nothing of a single silo exists here.
+What it opens is one value: the sum of the survivors' ``[ŵ·Δ, ŵ]``; nothing of a single silo exists here. A
+round's further vectors are opened with it (``aggregator.opening_further``).
 """
 
 from __future__ import annotations

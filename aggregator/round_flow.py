@@ -15,6 +15,7 @@ from aggregator.desk import Desk
 from aggregator.ending import abort, publish
 from aggregator.job_rows import JobRow, change_job
 from aggregator.opening import SumImplausible, open_sum
+from aggregator.opening_further import open_further
 from aggregator.planning import SESSION_BYTES, plan_round
 from aggregator.received import open_offer
 from aggregator.round import Round
@@ -134,12 +135,14 @@ class RoundFlow:
         with self._state.models.draft() as draft, memories.of_round(plan, first) as memory:
             model_in = self._state.models.path(plan.model)
             await open_sum(opened.cleared, opened.total, model_in, draft.write, memory)
+            further = await open_further(opened.cleared, opened.total)
             model_out = await asyncio.to_thread(
                 draft.digest, lambda chunks: digest_under(plan.architecture, chunks)
             )
             await asyncio.to_thread(draft.commit, model_out)
             await asyncio.to_thread(memory.keep, model_out)
-        publish(self._state, round_, opened.cleared.survivors, model_out, _milliseconds(started))
+        survivors = opened.cleared.survivors
+        publish(self._state, round_, survivors, model_out, further, _milliseconds(started))
         if model_out != plan.model:
             memories.forget(plan.job_digest, plan.model)
 

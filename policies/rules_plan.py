@@ -12,6 +12,10 @@ from policies.institutions import distinct_entities
 from policies.loader import LoadedPolicy
 from policies.rules_binding import binding_findings
 from policies.rules_epsilon import epsilon_within_caps
+from policies.rules_metrics import (
+    further_vectors_are_charged,
+    metrics_on_a_sound_grid,
+)
 from policies.rules_noise import noise_on_a_sound_grid, shares_of_honest_silos
 from policies.rules_queries import judged_architecture, metrics_released_by_name
 from policies.rules_scheme import (
@@ -275,6 +279,8 @@ PLAN_RULES: tuple[PlanRule, ...] = (
     epsilon_within_caps,
     shares_of_honest_silos,
     noise_on_a_sound_grid,
+    further_vectors_are_charged,
+    metrics_on_a_sound_grid,
     weights_reveal_nothing,
     ring_holds_the_sum,
     validity_terms_sound,

@@ -90,11 +90,6 @@ class DpTerms(Frozen):
         first, second = self.noise_multiplier, self.metrics.noise_multiplier
         return first * second / math.sqrt(first * first + second * second)
 
-    @property
-    def own_charged_noise_multiplier(self) -> float:
-        """The same of the noise that one silo adds by itself."""
-        return self.charged_noise_multiplier / math.sqrt(self.noise_shares or 1)
-
 
 class ServerTerms(Frozen):
     """What the server makes of the mean update, beyond a learning rate: post-processing, free of charge."""

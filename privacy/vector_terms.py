@@ -14,6 +14,7 @@ from pydantic import Field, StringConstraints, model_validator
 from privacy.canonical import Frozen, Real
 
 PositiveReal = Annotated[Real, Field(gt=0)]
+FurtherName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 MetricName = Literal["accuracy", "loss"]
 METRICS: Final = "metrics"
 """The vector that carries what ``MetricTerms`` ask for."""
@@ -35,7 +36,7 @@ class VectorTerms(Frozen):
 class FurtherVector(Frozen):
     """One vector that a round sums beside the model's."""
 
-    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+    name: FurtherName
     coordinates: Annotated[int, Field(ge=1, le=MOST_COORDINATES)]
     terms: VectorTerms
     opens_to: Literal["mean", "sum"] = "mean"

@@ -24,10 +24,14 @@ SAMPLING = {
     "assumed": "Poisson: each record joins a step independently with probability sample_rate",
     "implemented": "Poisson, by the silo agent, drawn from the operating system's generator",
 }
+WITH_METRICS = (
+    "each step releases its gradient and, of the same sample on the same model, the metrics that the "
+    "mechanism names: one Gaussian mechanism of noise (σ₁⁻² + σ₂⁻²)^(−1/2), σ₁ and σ₂ being theirs. "
+)
 COMPOSITION = (
     "all rounds of this job that the silo reserved, aborted ones included; a silo releases nothing else in a "
-    "job (no metrics, no statistics, no tuning runs). Other jobs on the same data add their own ε and δ: see "
-    "the whole ledger, which never resets."
+    "job (no other metrics, no statistics, no tuning runs). Other jobs on the same data add their own ε and "
+    "δ: see the whole ledger, which never resets."
 )
 TRUST: Mapping[str, str] = {
     "local": (
@@ -84,7 +88,8 @@ def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[st
             silos[silo] = spent
     terms = job.dp.model_dump(mode="json")
     fields = ("sample_rate", "noise_multiplier", "noise_shares", "clip_l2", "normaliser")
-    mechanism = {name: terms[name] for name in fields}
+    metrics = {name: terms[name] for name in ("metrics",) if name in terms}
+    mechanism = {name: terms[name] for name in fields} | metrics
     return {
         "unit": job.dp.unit,
         "records_per_unit": 1,
@@ -93,7 +98,7 @@ def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[st
         "mechanism": mechanism | {"name": "poisson_gaussian", "steps_per_round": job.training.local_steps},
         "sampling": SAMPLING,
         "accountant": {"name": ACCOUNTANT, "version": ACCOUNTANT_VERSION, "second": "rdp, integer orders"},
-        "composition": COMPOSITION,
+        "composition": (WITH_METRICS if metrics else "") + COMPOSITION,
         "model": {"kind": job.dp.model, "trust": TRUST[job.dp.model]},
         "randomness": RANDOMNESS,
         "scheme": job.scheme,

@@ -10,8 +10,10 @@ from pathlib import Path
 import click
 
 from privacy.errors import ConfigurationError, PeerFault
+from privacy.plan import JobSpec
 from sealsum.job_file import read_job_file
 from sealsum.job_judgement import refuse_if_charter_does
+from sealsum.job_metrics import sentence, training_curve
 from sealsum.job_view import JobView
 from sealsum.model_files import model_file, read_model
 from sealsum.sdk import Federation, JobHandle
@@ -79,7 +81,7 @@ def submit(
         refuse_if_charter_does(spec, federation.charter)
         handle = federation.submit(spec, initial)
         view = _follow(handle) if wait else handle.now()
-    _print(view, as_json)
+    _print(view, spec, as_json)
     if view.state == "failed":
         raise JobFailed(f"job {view.job} failed: {view.reason}")
 
@@ -96,7 +98,7 @@ def show(name: str, state: Path, url: str | None, proxy: str | None, wait: bool,
     ) as federation:
         handle = federation.job(name)
         view = _follow(handle) if wait else handle.now()
-    _print(view, as_json)
+    _print(view, handle.spec, as_json)
 
 
 @job.command()
@@ -123,20 +125,24 @@ def _follow(handle: JobHandle) -> JobView:
     view = handle.now()
     for view in handle.watch():
         words = f"round {view.round} of {view.rounds}, {view.openings} opened, {len(view.refusals)} refusals"
-        click.echo(f"{view.job}: {view.state}, {words}", err=True)
+        curve = training_curve(handle.spec, view.history[-1:])
+        click.echo("; ".join([f"{view.job}: {view.state}, {words}", *map(sentence, curve)]), err=True)
     return view
 
 
-def _print(view: JobView, as_json: bool) -> None:
+def _print(view: JobView, spec: JobSpec, as_json: bool) -> None:
+    curve = {point.round: point for point in training_curve(spec, view.history)}
     if as_json:
-        click.echo(json.dumps(view.model_dump(mode="json")))
+        points = [{"round": number, **point.metrics} for number, point in curve.items()]
+        click.echo(json.dumps(view.model_dump(mode="json") | ({"curve": points} if points else {})))
         return
     click.echo(f"{view.job}: {view.state}, round {view.round} of {view.rounds}")
     if view.reason:
         click.echo(f"  reason: {view.reason}")
     for ended in view.history:
         who = ", ".join(ended.survivors) or "nobody"
-        click.echo(f"  round {ended.round}: {ended.outcome} ({who}) {ended.reason}".rstrip())
+        said = f"  round {ended.round}: {ended.outcome} ({who}) {ended.reason}".rstrip()
+        click.echo(f"{said}; {sentence(curve[ended.round])}" if ended.round in curve else said)
     for refusal in view.refusals:
         click.echo(f"  round {refusal.round}: {refusal.silo} refused, {refusal.rule}: {refusal.sentence}")
     click.echo(f"  model: {view.model}")

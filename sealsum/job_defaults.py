@@ -6,12 +6,14 @@ stands for the noise at which the whole job costs at most that, by the accountan
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from privacy.canonical import Frozen, Real
 from privacy.dp.calibration import calibrated_noise
+from privacy.dp.grid import noise_at, tick_at_or_above
 from privacy.plan import Count, Fraction
 
 _ONE_STEP = {"local_steps": 1, "learning_rate": 1.0}
@@ -62,4 +64,21 @@ def _calibrated(dp: dict[str, Any], rounds: object, local_steps: object) -> dict
     steps = asked.rounds * asked.local_steps
     found = calibrated_noise(asked.target_epsilon, asked.delta, asked.sample_rate, steps, "add_remove")
     kept = {name: value for name, value in dp.items() if name != "target_epsilon"}
-    return kept | {"noise_multiplier": found.noise_multiplier}
+    return kept | {"noise_multiplier": _beside_metrics(found.noise_multiplier, dp.get("metrics"))}
+
+
+def _beside_metrics(whole: float, metrics: object) -> float:
+    """σ₁ of the gradient at which (σ₁⁻² + σ₂⁻²)^(−1/2) is not below ``whole``, metrics having σ₂.
+
+    Raises:
+        ValueError: metrics alone, at that noise, cost all of the target.
+    """
+    if not isinstance(metrics, dict) or not isinstance(metrics.get("noise_multiplier"), int | float):
+        return whole
+    second = float(metrics["noise_multiplier"])
+    if second <= whole:
+        raise ValueError(
+            f"dp.metrics.noise_multiplier: expected more than {whole:g}, or nothing of the target "
+            "is left for the gradient"
+        )
+    return noise_at(tick_at_or_above(whole / math.sqrt(1 - (whole / second) ** 2)))

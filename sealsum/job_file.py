@@ -46,6 +46,7 @@ from privacy.schema import DataSchema
 from privacy.update import model_bytes, model_digest
 from sealsum.job_defaults import with_defaults
 from sealsum.job_grid import finest_vector, noise_vector
+from sealsum.job_metrics import metrics_further
 from silo_agent.models.layouts import initial_vector, model_terms, outputs_for
 
 
@@ -136,6 +137,7 @@ class JobFile(Frozen):
             scheme=self.scheme,
             vector=self.vector or self._grid(terms, len(charter.silos)),
             validity=self.validity,
+            further=metrics_further(self.dp, self.scheme, len(charter.silos)),
             min_silos=self.min_silos,
             round_deadline_s=self.round_deadline_s,
         )

@@ -37,6 +37,8 @@ class RoundView(_Report):
     outcome: str
     reason: str
     survivors: tuple[str, ...]
+    further: dict[str, tuple[float, ...]] = {}
+    """What the job's further vectors opened to, by name."""
     duration_ms: float | None = None
     """``None`` for a round that a restart cut short."""
 

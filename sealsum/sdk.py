@@ -29,6 +29,7 @@ from privacy.roster import Charter
 from privacy.update import FLOAT_BYTES, model_bytes, model_digest, model_vector
 from privacy.wire.envelope import Envelope, open_envelope, parse_envelope, sign_message
 from privacy.wire.messages import MAX_BYTES
+from sealsum.job_metrics import CurvePoint, training_curve
 from sealsum.job_view import ENDED, JobView
 from silo_agent.charter_pin import CharterPin
 from silo_agent.durable import private_directory, write_durably
@@ -231,6 +232,10 @@ class JobHandle:
             if later is not None and later.version > view.version:
                 view = later
                 yield view
+
+    def training_curve(self) -> tuple[CurvePoint, ...]:
+        """The training metrics of every opened round, where the job asks for some: noisy, and charged."""
+        return training_curve(self.spec, self.now().history)
 
     def model(self) -> NDArray[np.float32]:
         """The job's final model, float32[d], checked against the digest it was published under.

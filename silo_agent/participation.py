@@ -28,7 +28,7 @@ from privacy.roster import Charter
 from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.job_envelope import open_job
 from privacy.wire.messages import MAX_BYTES, RoundOffer
-from silo_agent.algorithms.catalogue import ALGORITHMS
+from silo_agent.algorithms.catalogue import ALGORITHMS, COMPUTED_BESIDE
 from silo_agent.algorithms.task import Task
 from silo_agent.checked_model import CheckedModel, check_bytes
 from silo_agent.data.records import Records
@@ -113,10 +113,11 @@ def clear_offer(
 
     (1) the plan passes the federation's and the silo's own threat model; (2) this silo is invited, under
     its own key; (3) the round exceeds the last one of this job, also across restarts; (4) the dataset is
-    registered, for this purpose and schema, with this privacy unit.
+    registered, for this purpose and schema, with this privacy unit; (5) the algorithm computes every vector
+    that is asked for.
 
     Raises:
-        PolicyRefusal: (1), (2), (4). OutOfOrder: (3).
+        PolicyRefusal: (1), (2), (4), (5). OutOfOrder: (3).
     """
     # (1)
     admitted = admit_plan(site.policies, offer, job, site.charter)
@@ -134,7 +135,19 @@ def clear_offer(
     if plan.round <= last_round:
         raise OutOfOrder(f"round: expected one after {last_round} of job {plan.job}, got {plan.round}")
     # (4)
-    return Invitation(admitted, _dataset_for(site, admitted.job), offer.message.log_head)
+    dataset = _dataset_for(site, admitted.job)
+    # (5)
+    known = COMPUTED_BESIDE.get(plan.training.algorithm, ())
+    unknown = [vector.name for vector in plan.further if vector.name not in known]
+    if unknown:
+        raise _refusal(
+            "offer.vectors",
+            "The round sums vectors that this agent's algorithm does not compute.",
+            f"{', '.join(known) or 'none'} beside the update of {plan.training.algorithm}",
+            ", ".join(unknown),
+            "leave these vectors out of the job",
+        )
+    return Invitation(admitted, dataset, offer.message.log_head)
 
 
 def _dataset_for(site: Site, job: JobSpec) -> DatasetSettings:
@@ -252,6 +265,7 @@ def train_update(
         records=records,
         stopping=stopping,
         question=_question(invitation.job, evaluated),
+        further=plan.further,
     )
     return ALGORITHMS[plan.training.algorithm](task)
 

@@ -15,10 +15,10 @@ def open_result(envelope: Envelope, plan: RoundPlan, charter: Charter) -> RoundR
     (1) an enrolled aggregator signed it under the plan's context; (2) it starts from the plan's model;
     (3) its survivors were invited; (4) a model came out exactly if the one sum was opened, and then over
     at least the plan's minimum of survivors. A round that was aborted after its opening was recorded has
-    used it up, without a model.
+    used it up, without a model; (5) with a model come the plan's further vectors, each whole, and no others.
 
     Raises:
-        SignatureRejected, MalformedMessage, NotAllowed: (1). Unprocessable: (2) to (4).
+        SignatureRejected, MalformedMessage, NotAllowed: (1). Unprocessable: (2) to (5).
     """
     # (1)
     aggregators = {member.id: member.verify_key for member in charter.with_role("aggregator")}
@@ -44,5 +44,12 @@ def open_result(envelope: Envelope, plan: RoundPlan, charter: Charter) -> RoundR
     if opened and len(set(result.survivors)) < plan.min_survivors:
         raise Unprocessable(
             f"result.survivors: expected at least {plan.min_survivors}, got {len(set(result.survivors))}"
+        )
+    # (5)
+    asked = {vector.name: vector.coordinates for vector in plan.further} if opened else {}
+    if {name: len(values) for name, values in result.further.items()} != asked:
+        raise Unprocessable(
+            f"result.further: expected {', '.join(asked) or 'no vectors'}, each whole, got "
+            f"{', '.join(result.further) or 'none'}"
         )
     return result

@@ -10,7 +10,7 @@ from sealsum_verify.accountant import epsilon_lower, epsilon_upper
 from sealsum_verify.encoding import demand, same
 from sealsum_verify.messages import Json, Roster
 from sealsum_verify.offers import Job, Offer
-from sealsum_verify.records import Spending
+from sealsum_verify.records import Spending, charged_noise
 from sealsum_verify.threat_model import hostile
 
 ENTRY = "dp/claim.json"
@@ -58,10 +58,10 @@ def check_claim(
         counted = (row["rounds"], row["steps"]) == (spent.rounds, spent.steps)
         demand(counted, ENTRY, f"{silo}: its ledger has {spent.rounds} rounds, {spent.steps} steps")
         # (c), (d)
-        shared, all_of_it = dp["noise_shares"] is not None, dp["noise_multiplier"]
+        shared, all_of_it = dp["noise_shares"] is not None, charged_noise(dp)
         own = spent.fallback if shared else all_of_it
         demand(own is not None, ENTRY, f"{silo}: its ledger reserved no fallback")
-        whole = _bracket(dp, silo, spent, row, "epsilon", float(all_of_it), spent.epsilon_cap)
+        whole = _bracket(dp, silo, spent, row, "epsilon", float(all_of_it or 0), spent.epsilon_cap)
         alone = _bracket(dp, silo, spent, row, "epsilon_fallback", float(own or 0), spent.fallback_cap)
         brackets[silo] = replace(whole, fallback=alone if shared else None)
     # (e)
@@ -111,7 +111,7 @@ def _terms(job: Job) -> Json:
     asks = job.terms["training"]["algorithm"] in ("dp_statistics", "dp_evaluation")
     demand(asks == ("query" in job.terms), entry, "its algorithm answers queries exactly if it has one")
     fields = ("sample_rate", "noise_multiplier", "noise_shares", "clip_l2", "normaliser")
-    mechanism = {field: dp[field] for field in fields}
+    mechanism = {field: dp[field] for field in (*fields, *(["metrics"] if "metrics" in dp else []))}
     mechanism |= {"name": "poisson_gaussian", "steps_per_round": job.terms["training"]["local_steps"]}
     return scheme | {"mechanism": mechanism} | {field: dp[field] for field in ("unit", "adjacency", "delta")}
 

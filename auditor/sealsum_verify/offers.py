@@ -93,7 +93,7 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
         "parameters": sum(prod(tensor["shape"]) for tensor in terms["model"]["layout"]),
         "deadline_s": terms["round_deadline_s"],
     }
-    copied["query"] = terms.get("query")
+    copied |= {field: terms.get(field) for field in ("query", "further")}
     for field, expected in copied.items():
         demand(same(plan.get(field), expected), entry, f"plan.{field} is not what charter and job say")
     least = max(2, terms["min_silos"])

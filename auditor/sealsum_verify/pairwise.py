@@ -6,7 +6,7 @@ from sealsum_verify.encoding import demand, digest_of, same
 from sealsum_verify.messages import Message
 from sealsum_verify.offers import Offer
 from sealsum_verify.round_messages import Said, Summed
-from sealsum_verify.scheme_terms import part_count
+from sealsum_verify.scheme_terms import further_lengths, part_count
 
 
 def check_manifest(offer: Offer, silo: str, message: Message) -> None:
@@ -65,6 +65,8 @@ def _key_set(offer: Offer, said: Said) -> str:
         "threshold": plan["threshold"],
         "minimum": plan["min_survivors"],
     }
+    if plan.get("further"):
+        terms["further"] = further_lengths(plan)
     adverts = {silo: message.digest for silo, message in said.by_silos["keys"].items()}
     value = {"terms": digest_of("sealsum/pairwise/terms/v1", terms), "adverts": adverts}
     return digest_of("sealsum/pairwise/key-set/v1", value)

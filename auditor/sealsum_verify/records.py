@@ -192,11 +192,20 @@ def _replay(
     return begun, spent
 
 
+def charged_noise(dp: Json) -> str | None:
+    """σ of a step as silos reserve it: the gradient's, or (σ₁⁻² + σ₂⁻²)^(−1/2) with metrics of its sample."""
+    if dp.get("metrics") is None:
+        return dp.get("noise_multiplier")
+    # In doubles, by operations that IEEE 754 rounds correctly, so that it is the same number everywhere.
+    first, second = float(dp["noise_multiplier"]), float(dp["metrics"]["noise_multiplier"])
+    return repr(first * second / math.sqrt(first * first + second * second))
+
+
 def _reservation(job: Job, body: Json) -> Json:
     """What a silo reserves for rounds of the job, but for which rounds, and the log head it saw."""
     dp = job.terms["dp"] or {}
     event = {"mechanism": "poisson_gaussian", "steps": job.terms["training"]["local_steps"]}
-    event |= {field: dp.get(field) for field in ("sample_rate", "noise_multiplier")}
+    event |= {"sample_rate": dp.get("sample_rate"), "noise_multiplier": charged_noise(dp)}
     own = None
     if dp.get("model") == "distributed":
         # σ/√shares as the silo computed it, in doubles: IEEE 754 rounds both operations correctly.

@@ -56,6 +56,7 @@ def read_round(offer: Offer, roster: Roster) -> Round:
     opened = result["outcome"] == "opened"
     demand(result["model_in"] == plan["model"], entry, "result.model_in is not the plan's model")
     demand(result["openings"] in (0, 1), entry, "result.openings: a round opens one sum at most")
+    check_further(offer, result, opened)
     # An aborted round may have opened a sum: its aggregator died before it could publish a model.
     demand(result["openings"] == 1 or not opened, entry, "result: opened without an opening")
     demand((result["model_out"] is not None) == opened, entry, "result: a model comes with an opened sum")
@@ -73,6 +74,21 @@ def read_round(offer: Offer, roster: Roster) -> Round:
     # (g)
     confirm(offer, said, summed, opened)
     return Round(offer, said.manifests, summed, result)
+
+
+def check_further(offer: Offer, result: Json, opened: bool) -> None:
+    """Each further vector opened, whole: sums are steps of its grid, within what the survivors can reach."""
+    further = {one["name"]: one for one in offer.plan.get("further", [])} if opened else {}
+    shown = result.get("further", {})
+    demand(set(shown) == set(further), offer.entry, "result.further: not the plan's further vectors")
+    for name, values in shown.items():
+        terms, what = further[name]["terms"], f"result.further.{name}: not what its vector can open to"
+        step, whole = 2.0 ** -terms["scale_bits"], len(values) == further[name]["coordinates"]
+        reach = (float(terms["coordinate_bound"]) + step) * len(result["survivors"])
+        weighted = further[name]["opens_to"] == "mean"
+        for value in map(float, values):
+            demand(abs(value) <= reach and (weighted or value % step == 0), offer.entry, what)
+        demand(whole, offer.entry, what)
 
 
 def _summed(offer: Offer, said: Said) -> Summed:

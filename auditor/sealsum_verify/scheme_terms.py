@@ -57,8 +57,23 @@ def check_scheme(plan: Json, roster: Roster, entry: str) -> None:
         demand(fits, entry, f"plan.threshold: the threat model demands at least {least} of {silos}")
     else:
         demand(plan["threshold"] is None, entry, "plan.threshold: pairwise alone has it")
+    _check_further(plan, entry)
     row = _row(plan, len(roster.of_role("silo")), entry)
     demand(plan["he"] == row, entry, f"plan.he: expected {row}, the row that follows from vector and roster")
+
+
+def _check_further(plan: Json, entry: str) -> None:
+    """Further vectors: distinct, of a scheme that carries them; ``metrics`` exactly where DP has metrics."""
+    further, metrics = plan.get("further", []), (plan["dp"] or {}).get("metrics")
+    names = [one["name"] for one in further]
+    plain = plan["validity"] is None and not plan["scheme"].startswith("threshold_")
+    demand(plain or not names, entry, "plan.further: its scheme carries the model's vector only")
+    demand(len({*names, "model"}) == len(names) + 1, entry, "plan.further: expected distinct names")
+    asked = [] if metrics is None else [("metrics", len(metrics["names"]) + 1, "sum")]
+    given = [(one["name"], one["coordinates"], one["opens_to"]) for one in further]
+    uncharged = plan["dp"] is not None and given != asked
+    carried = [one for one in given if one[0] == "metrics"] == asked
+    demand(carried and not uncharged, entry, "plan.further: not the vectors that the plan's dp charges")
 
 
 def _least_threshold(plan: Json, roster: Roster) -> int:
@@ -70,19 +85,33 @@ def _least_threshold(plan: Json, roster: Roster) -> int:
 
 def _row(plan: Json, silos: int, entry: str) -> str | None:
     """The shortest row of the scheme that holds the largest sum of all silos of the roster."""
-    terms, rows = plan["vector"], {name: row for name, row in ROWS.items() if row.scheme == plan["scheme"]}
-    demand(1 <= terms["scale_bits"] <= 30, entry, "plan.vector.scale_bits: expected 1 to 30")
-    worst = silos * (floor(max(float(terms["coordinate_bound"]), 1.0) * 2.0 ** terms["scale_bits"]) + 1)
+    rows = {name: row for name, row in ROWS.items() if row.scheme == plan["scheme"]}
+    vectors = [plan["vector"], *(one["terms"] for one in plan.get("further", []))]
+    for terms in vectors:
+        demand(1 <= terms["scale_bits"] <= 30, entry, "plan.vector.scale_bits: expected 1 to 30")
+    worst = silos * max(
+        floor(max(float(terms["coordinate_bound"]), 1.0) * 2.0 ** terms["scale_bits"]) + 1
+        for terms in vectors
+    )
     fitting = [name for name, row in rows.items() if row.largest is None or worst <= row.largest]
     demand(bool(fitting) or not rows, entry, "plan.vector: no row of the scheme holds its largest sum")
     return fitting[0] if rows else None
 
 
+def further_lengths(plan: Json) -> list[Json]:
+    """Name and elements of each vector beside the model's: coordinates, and a weight before a mean."""
+    return [
+        {"name": one["name"], "length": one["coordinates"] + (one["opens_to"] == "mean")}
+        for one in plan.get("further", [])
+    ]
+
+
 def part_count(plan: Json, elements: int = RING_PART) -> int:
-    """Parts of a vector of the plan's parameters and one weight."""
-    return -(-(int(plan["parameters"]) + 1) // elements)
+    """Parts of all vectors of a round: of the plan's parameters and one weight, then of the further ones."""
+    lengths = [int(plan["parameters"]) + 1, *(one["length"] for one in further_lengths(plan))]
+    return sum(-(-length // elements) for length in lengths)
 
 
 def ciphertext_parts(plan: Json) -> int:
-    """Parts of such a vector in ciphertexts of the plan's row."""
+    """Parts of these vectors in ciphertexts of the plan's row."""
     return part_count(plan, ROWS[plan["he"]].ciphertexts * ROWS[plan["he"]].elements)

@@ -15,6 +15,7 @@ ATOMS = {
     "hex": re.compile(r"[0-9a-f]{64}"),
     "name": re.compile(r"[a-z0-9][a-z0-9._-]{0,62}"),
     "real": re.compile(r"[0-9]{1,25}(\.[0-9]{1,25})?(e[+-]?[0-9]{1,2})?"),
+    "signed": re.compile(r"-?[0-9]{1,25}(\.[0-9]{1,25})?(e[+-]?[0-9]{1,2})?"),
     "session": re.compile(r"[0-9a-f]{32}"),
     "signature": re.compile(r"[0-9a-f]{128}"),
     "text": re.compile(r"(?s).*"),
@@ -29,7 +30,7 @@ SHAPES = {
     "member": "id:name role:text legal_entity:text operator:text verify_key:hex sealing_key:text url:text",
     "job": "job:name federation:name charter:hex purpose:text dataset:name data:data model:model "
     "initial_model:hex training:training dp:dp? rounds:int scheme:text "
-    "vector:vector query~:query validity:validity? min_silos:int round_deadline_s:int",
+    "vector:vector further~:[further] query~:query validity:validity? min_silos:int round_deadline_s:int",
     "query": "kind:text *",
     "data": "features:[feature] label:object *",
     "feature": "column:text *",
@@ -37,11 +38,13 @@ SHAPES = {
     "tensor": "name:text shape:[int]",
     "training": "local_steps:int *",
     "dp": "model:text noise_shares:int? unit:text adjacency:text sampling:text sample_rate:real "
-    "noise_multiplier:real clip_l2:real normaliser:real delta:real",
+    "noise_multiplier:real clip_l2:real normaliser:real delta:real metrics~:metrics",
     "plan": "protocol:text session:session federation:name charter:hex roster_epoch:int policy:hex job:name "
     "job_digest:hex round:int rounds:int scheme:text threshold:int? he:text? validity:validity? "
     "architecture:hex model:hex parameters:int cohort:[silo] servers:[server] "
-    "training:training dp:dp? vector:vector query~:query min_survivors:int deadline_s:int",
+    "training:training dp:dp? vector:vector further~:[further] query~:query min_survivors:int deadline_s:int",
+    "further": "name:name coordinates:int terms:vector opens_to:text",
+    "metrics": "names:[name] noise_multiplier:real loss_cap:real?",
     "vector": "coordinate_bound:real scale_bits:int ring_bits:int",
     "validity": "kind:text norm_bound:real",
     "silo": "silo:name verify_key:hex",
@@ -74,7 +77,7 @@ SHAPES = {
     "validity_verdict": "server:name coin:hex verdicts:[silo_verdict]",
     "silo_verdict": "silo:name check:hex failed:text?",
     "result": "outcome:text reason:text survivors:[name] model_in:hex model_out:hex? openings:int "
-    "job_state:text",
+    "job_state:text further~:{[signed]}",
     "refusal": "silo:name rule:text sentence:text expected:text got:text remedy:text",
     "round": "offer:envelope manifests:{envelope} refusals:{envelope} accepted:[envelope] "
     "survivors:[envelope] openings:[envelope] keys:{envelope} consistency:{envelope} sum:[envelope] "

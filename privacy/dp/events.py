@@ -64,7 +64,9 @@ class MixedAdjacency(ConfigurationError):
 def round_event(dp: DpTerms, training: TrainingTerms) -> DpEvent:
     """The event of one round under a plan's terms."""
     return DpEvent(
-        sample_rate=dp.sample_rate, noise_multiplier=dp.noise_multiplier, steps=training.local_steps
+        sample_rate=dp.sample_rate,
+        noise_multiplier=dp.charged_noise_multiplier,
+        steps=training.local_steps,
     )
 
 

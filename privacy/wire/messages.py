@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from privacy.canonical import Frozen, digest_of
+from privacy.canonical import Frozen, Real, digest_of
 from privacy.chain import Head
 from privacy.ids import Digest, HexDigest, ServerName, SiloId, SiloName
 from privacy.plan import RoundPlan
+from privacy.vector_terms import FurtherName
 from privacy.wire.envelope import Envelope, MessageKind
 
 Sentence = Annotated[str, Field(max_length=500)]
@@ -84,6 +85,8 @@ class RoundResult(Frozen):
     openings: Annotated[int, Field(ge=0, le=1)]
     job_state: Literal["running", "finished", "failed"]
     """State of the job after this round."""
+    further: dict[FurtherName, tuple[Real, ...]] = Field(default={}, exclude_if=lambda opened: not opened)
+    """What the plan's further vectors opened to, by name; not spelled where there are none."""
 
 
 class Refusal(Frozen):

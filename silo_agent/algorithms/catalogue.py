@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from privacy.plan import AlgorithmName
+from privacy.vector_terms import METRICS
 from silo_agent.algorithms.dp_fedavg import dp_fedavg
 from silo_agent.algorithms.dp_fedsgd import dp_fedsgd
 from silo_agent.algorithms.dp_query import dp_evaluation, dp_statistics
@@ -23,3 +24,5 @@ ALGORITHMS: Final[Mapping[AlgorithmName, Callable[[Task], Update]]] = MappingPro
         "dp_evaluation": dp_evaluation,
     }
 )
+COMPUTED_BESIDE: Final[Mapping[AlgorithmName, tuple[str, ...]]] = MappingProxyType({"dp_fedsgd": (METRICS,)})
+"""Which further vectors an algorithm computes beside its update."""

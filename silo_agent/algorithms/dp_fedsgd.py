@@ -10,6 +10,9 @@ import numpy as np
 import torch
 
 from privacy.dp.integer_noise import integer_mechanism
+from privacy.secagg.vectors import VectorName
+from privacy.vector_terms import METRICS
+from silo_agent.algorithms.metrics import noisy_metrics
 from silo_agent.algorithms.task import Task
 from silo_agent.engines.choice import engine_for
 from silo_agent.randomness import gaussian, poisson_sample
@@ -17,7 +20,7 @@ from silo_agent.update import GridUpdate
 
 
 def dp_fedsgd(task: Task) -> GridUpdate:
-    """round(−s·Σ clip(g)) + round(s·N(0, σ_k²C²)): float64[d] of integers.
+    """round(−s·Σ clip(g)) + round(s·N(0, σ_k²C²)): float64[d] of integers; metrics of the sample if asked.
 
     Raises:
         ConfigurationError: the model cannot be trained privately. Stopped: before the step.
@@ -29,4 +32,5 @@ def dp_fedsgd(task: Task) -> GridUpdate:
     clipped = engine_for(task.module()).clipped_sum(task.records, sample, mechanism.clip)
     signal = np.rint(-mechanism.steps_per_unit * clipped)
     noise = np.rint(gaussian(task.model.parameters, mechanism.deviation))
-    return GridUpdate(signal + noise)
+    further = {} if task.privacy.metrics is None else {VectorName(METRICS): noisy_metrics(task, sample)}
+    return GridUpdate(signal + noise, further)

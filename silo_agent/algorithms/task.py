@@ -11,6 +11,7 @@ from torch import nn
 
 from privacy.errors import SealsumError
 from privacy.plan import DpTerms, ModelTerms, TrainingTerms, VectorTerms
+from privacy.vector_terms import FurtherVector
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ModelAdapter, build_model
 from silo_agent.problems import Stopped
@@ -33,6 +34,8 @@ class Task:
     stopping: threading.Event | None = None
     question: Question | None = None
     """What is asked instead of training."""
+    further: tuple[FurtherVector, ...] = ()
+    """What the plan sums beside the update."""
 
     def module(self) -> nn.Module:
         """The model of the round, in training mode.

@@ -20,8 +20,8 @@ from privacy.ids import Digest, PartyId, SiloId
 from privacy.keystore import load_identity
 from privacy.secagg.he import parameters
 from silo_agent.cli import silo
-from silo_agent.ledger.books import Books, ledger_path
 from silo_agent.ledger.admission import CapReached
+from silo_agent.ledger.books import Books, ledger_path
 from silo_agent.own_policy import load_own_policy
 from silo_agent.refusals import refusal_of
 from silo_agent.round_memory import RoundMemory

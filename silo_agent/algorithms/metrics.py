@@ -1,0 +1,96 @@
+"""The vector ``metrics`` beside a step's gradient: how the model that came does on the step's own sample.
+
+Each sampled unit adds a vector of bounded norm, and the sum is noised as the gradient is, on the grid
+(``privacy.dp.metrics``). The sample is the gradient's: another one would have to be charged for itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from privacy.dp.metrics import metrics_mechanism
+from privacy.errors import SealsumError
+from privacy.plan import VectorTerms
+from privacy.vector_terms import METRICS, MetricTerms
+from silo_agent.algorithms.task import Task
+from silo_agent.data.records import Records
+from silo_agent.randomness import gaussian
+from silo_agent.update import GridUpdate
+
+_RECORDS_AT_ONCE = 4096
+_MARGIN = 1.0 - 1e-12
+"""Means and sums of float64 round by far less; scaled this much tighter each unit stays within its bound."""
+
+
+def noisy_metrics(task: Task, sample: NDArray[np.intp]) -> GridUpdate:
+    """round(s·Σ m) + round(s·N(0, σ₂²/h)): float64[k] of integers.
+
+    Args:
+        sample: units of the task's records, ascending: those of the gradient.
+
+    Raises:
+        SealsumError: the plan asks for no metrics, or carries no vector for them: a bug.
+    """
+    terms, vector = task.privacy.metrics, _vector(task)
+    if terms is None:
+        raise SealsumError("metrics: expected a plan with dp.metrics")
+    mechanism = metrics_mechanism(task.privacy, terms, vector)
+    total = unit_metrics(task.module().eval(), task.records, sample, terms).sum(axis=0)
+    unit = _MARGIN * mechanism.clip / math.sqrt(terms.coordinates)
+    scaled = mechanism.steps_per_unit * unit * total
+    return GridUpdate(np.rint(scaled) + np.rint(gaussian(terms.coordinates, mechanism.deviation)))
+
+
+def unit_metrics(
+    module: nn.Module, records: Records, sample: NDArray[np.intp], terms: MetricTerms
+) -> NDArray[np.float64]:
+    """Each sampled unit's metrics in [0, 1], in the order of the terms, and 1: float64[units, k].
+
+    A unit of several records counts once, by the means of its records. A loss that is NaN or infinite is the
+    cap: a unit stays within its bound whatever its records and the model are.
+    """
+    blocks = [
+        _record_metrics(module, records, rows.reshape(-1), terms).reshape(*rows.shape, -1).mean(axis=1)
+        for rows in records.in_equal_shares(sample)
+    ]
+    means = np.concatenate([np.empty((0, len(terms.names))), *blocks])
+    return np.column_stack([means, np.ones(len(means))])
+
+
+@torch.no_grad()
+def _record_metrics(
+    module: nn.Module, records: Records, rows: NDArray[np.intp], terms: MetricTerms
+) -> NDArray[np.float64]:
+    found = [np.empty((0, len(terms.names)))]
+    dtype = next(module.parameters()).dtype
+    for start in range(0, len(rows), _RECORDS_AT_ONCE):
+        here = rows[start : start + _RECORDS_AT_ONCE]
+        labels = torch.from_numpy(records.labels[here]).to(dtype)
+        logits = module(torch.from_numpy(records.features[here]).to(dtype))
+        if records.classes == 2:
+            losses = binary_cross_entropy_with_logits(logits.squeeze(-1), labels, reduction="none")
+            right = (logits.squeeze(-1) > 0) == (labels > 0)
+        else:
+            losses = cross_entropy(logits, labels.long(), reduction="none")
+            right = logits.argmax(dim=-1) == labels.long()
+        cap, loss = terms.loss_cap or 1.0, losses.double().numpy()
+        metrics = {
+            "accuracy": right.double().numpy(),
+            # Written so that NaN becomes the cap.
+            "loss": np.where(loss < cap, loss, cap) / cap,
+        }
+        found.append(np.column_stack([metrics[name] for name in terms.names]))
+    return np.concatenate(found)
+
+
+def _vector(task: Task) -> VectorTerms:
+    for vector in task.further:
+        if vector.name == METRICS:
+            return vector.terms
+    raise SealsumError(f"metrics: expected a plan with a vector {METRICS}")
