@@ -6,7 +6,7 @@ charges nothing, so it is for data that are public or synthetic.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from aggregator.server_step import STEPS, Moment, Opened, Reals, first_slots
 from privacy.ids import SiloId
+from privacy.plan import AlgorithmName
 from privacy.update import model_bytes, model_digest
 from sealsum.simulator.plan import RoundTerms, simulated_plan
 from sealsum.simulator.sums import RingSum, open_sum, plain_ring_sum
@@ -47,6 +48,8 @@ class Federation:
     rounds: int = 1
     add: RingSum = plain_ring_sum
     """``secure_ring_sum`` for every step of the real scheme; the sum is the same."""
+    algorithms: Mapping[AlgorithmName, Callable[[Task], Update]] = field(default_factory=lambda: ALGORITHMS)
+    """``LINEAR`` for sweeps over linear models; the updates are the same."""
 
     def train(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
         """The model after all rounds, float32[d]. Raises as ``after_round``."""
@@ -89,7 +92,7 @@ class Federation:
             adapter=self.adapter,
             records=self.silos[silo],
         )
-        return ALGORITHMS[terms.training.algorithm](task)
+        return self.algorithms[terms.training.algorithm](task)
 
     def _weight(self, silo: SiloId) -> float:
         training = self.terms.training
