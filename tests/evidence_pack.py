@@ -18,7 +18,7 @@ from sealsum_verify.archive import read_archive, write_archive
 
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.chain import EMPTY, Entry, Head, next_entry
-from privacy.dp.events import round_event
+from privacy.dp.events import fallback_event, round_event
 from privacy.identity import SigningKey
 from privacy.ids import PartyId, ServerId, SiloId
 from privacy.keystore import FederationPin, Identity
@@ -95,6 +95,7 @@ class Records:
         ledger = self.ledgers[SiloId(PartyId(silo))]
         if plan.dp is not None:
             log_head = self.logs["aggregator"].entries[-2].head.model_dump(mode="json")
+            own = fallback_event(plan.dp, plan.training)
             body = {
                 "job": plan.job,
                 "job_digest": plan.job_digest,
@@ -102,7 +103,7 @@ class Records:
                 "first_round": plan.round,
                 "last_round": plan.round,
                 "event": round_event(plan.dp, plan.training).model_dump(mode="json"),
-                "fallback": None,
+                "fallback": own and own.model_dump(mode="json"),
                 "delta": plan.dp.model_dump(mode="json")["delta"],
                 "log_head": log_head,
             }

@@ -37,7 +37,7 @@ def suggested_norm_bound(dp: DpTerms, training: TrainingTerms, parameters: int) 
     steps = training.local_steps
     mean = steps * dp.normaliser
     records = mean + tail / 3 + math.sqrt(tail * tail / 9 + 2 * tail * mean)
-    noise = dp.noise_multiplier * math.sqrt(steps) * (math.sqrt(parameters) + math.sqrt(2 * tail))
+    noise = dp.own_noise_multiplier * math.sqrt(steps) * (math.sqrt(parameters) + math.sqrt(2 * tail))
     return training.learning_rate * dp.clip_l2 / dp.normaliser * (records + noise) * _ROUNDING
 
 
