@@ -96,6 +96,7 @@ def build_pack(
     signer: Identity,
     report_html: bytes,
     created_at: str,
+    attack_results: bytes | None = None,
 ) -> bytes:
     """The pack as canonical ZIP bytes; the same arguments give the same bytes.
 
@@ -105,6 +106,7 @@ def build_pack(
         ledgers: the ledgers of the silos that took part, one entry a line.
         signer: the member of the federation who vouches for the collection.
         created_at: RFC 3339, UTC.
+        attack_results: what ``sealsum audit attack`` wrote, if it is to go along; no verifier believes it.
 
     Raises:
         MalformedMessage: the answer is not evidence. SignatureRejected: charter or job are not signed by
@@ -117,7 +119,9 @@ def build_pack(
     _refuse_open_rounds(found, job)
     entries = {silo: tuple(_ledger(charter, job, silo, raw)) for silo, raw in ledgers.items()}
     (aggregator,) = (member.id for member in charter.with_role("aggregator"))
+    attacks = {} if attack_results is None else {"audit/attack.json": attack_results}
     files = {
+        **attacks,
         "who/charter.json": canonical_bytes(found.charter),
         "who/officer.json": canonical_bytes({"verify_key": signer.pin.officer_key}),
         "policy/policy.yaml": charter.policy_text.encode(),

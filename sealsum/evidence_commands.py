@@ -18,6 +18,7 @@ from privacy.errors import ConfigurationError
 from privacy.ids import NAME_PATTERN, PartyId, SiloId
 from privacy.keystore import read_file
 from sealsum.evidence import build_pack
+from sealsum.evidence_attack import checked_results
 from sealsum.evidence_report import plain_report
 from sealsum.lazy_group import Lazy, LazyGroup
 from sealsum.sdk import Federation
@@ -74,6 +75,11 @@ def audit() -> None:
 )
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="HTML page to include.")
 @click.option(
+    "--attack-results",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="attack.json of sealsum audit attack, to go along as self-reported.",
+)
+@click.option(
     "--out",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
@@ -85,12 +91,14 @@ def export(
     state: Path,
     ledgers: tuple[tuple[SiloId, Path], ...],
     report: Path | None,
+    attack_results: Path | None,
     out: Path,
     proxy: str | None,
 ) -> None:
     """Collect a job's signed messages, logs and ledgers into OUT; verify it with sealsum-verify."""
     if out.exists():
         raise ConfigurationError(f"{out}: it exists; evidence is never overwritten, choose another --out")
+    attacks = None if attack_results is None else checked_results(read_file(attack_results))
     books = {silo: read_file(path) for silo, path in ledgers}
     if len(books) != len(ledgers):
         raise ConfigurationError("--ledger: expected each silo once")
@@ -99,7 +107,7 @@ def export(
         logs = {server: federation.server_log(server) for server in federation.charter.share_servers}
         page = plain_report(evidence) if report is None else read_file(report)
         created_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        pack = build_pack(evidence, logs, books, federation.identity, page, created_at)
+        pack = build_pack(evidence, logs, books, federation.identity, page, created_at, attacks)
     out.write_bytes(pack)
     for silo in sorted({silo for ended in evidence["rounds"] for silo in ended["manifests"]} - set(books)):
         click.echo(f"no --ledger of {silo}, which took part: this pack will not verify", err=True)

@@ -45,6 +45,7 @@ def as_json(report: Report) -> dict[str, object]:
         "checks": [{"claim": claim, "passed": _passed(report, n)} for n, claim in enumerate(CHECKS, 1)],
         "fault": report.fault and {"entry": report.fault.entry, "reason": report.fault.sentence},
         "summary": report.summary,
+        "self_reported": list(report.self_reported),
         "epsilon": {silo: asdict(bracket) for silo, bracket in report.epsilon.items()},
     }
 
@@ -56,6 +57,8 @@ def as_text(report: Report) -> str:
     for silo, found in report.epsilon.items():
         bounds = f"at least {found.lower:.4f} and at most {found.upper:.4f} by this program"
         lines.append(f"      {silo}: ε = {found.claimed:g} claimed after {found.rounds} rounds, {bounds}")
+    for name in report.self_reported:
+        lines.append(f"      {name}: self-reported by whoever exported the pack, not verified")
     if report.fault is not None:
         return _plain("\n".join([*lines, "", f"NOT VERIFIED  {report.fault}"]))
     facts = "  ".join(f"{name} {value}" for name, value in report.summary.items())

@@ -45,6 +45,8 @@ FIXED_FILES = frozenset(
         "VERIFY.md",
     }
 )
+SELF_REPORTED = frozenset({"audit/attack.json"})
+"""What whoever exported the pack may add: hashed and signed like the rest, and believed by no check."""
 _UNLISTED = {"manifest.json", "manifest.sig"}
 _OTHER_FILES = re.compile(r"rounds/[0-9]{4,}\.json|(log|dp/ledger)/[a-z0-9][a-z0-9._-]*\.jsonl")
 
@@ -59,6 +61,8 @@ class Report:
     fault: Fault | None = None
     summary: dict[str, object] = field(default_factory=dict)
     epsilon: Mapping[str, Bracket] = field(default_factory=dict)
+    self_reported: tuple[str, ...] = ()
+    """Entries that are there, unaltered, and whose content nobody has checked."""
 
     @property
     def verified(self) -> bool:
@@ -91,6 +95,7 @@ def verify_pack(raw: bytes, officer_key: str | None = None) -> Report:
 def _run(report: Report, raw: bytes) -> None:
     files = report.check(read_archive, raw)  # 1
     manifest = report.check(_check_manifest, files)  # 2
+    report.self_reported = tuple(sorted(SELF_REPORTED & files.keys()))
     roster = report.check(_check_charter, files, report)  # 3
     report.check(_check_signer, files, manifest, roster)  # 4
     report.check(_check_policy, files, roster)  # 5
@@ -124,7 +129,7 @@ def _check_manifest(files: Mapping[str, bytes]) -> Json:
     demand(manifest["pack"] == "sealsum-evidence/1", "manifest.json", "expected pack sealsum-evidence/1")
     listed = manifest["files"]
     for name in sorted(set(files) - _UNLISTED):
-        known = name in FIXED_FILES or _OTHER_FILES.fullmatch(name) is not None
+        known = name in FIXED_FILES | SELF_REPORTED or _OTHER_FILES.fullmatch(name) is not None
         demand(known, name, "the documented layout has no such file")
         demand(listed.get(name) == sha256(files[name]), name, "the manifest does not list it so")
     for name in sorted(listed):
