@@ -1,6 +1,6 @@
 """The two pictures of a run, drawn once for the report (SVG) and for the README (PNG).
 
-This module is the only door to matplotlib; it draws on its own figures and keeps no global state.
+This module is the demo's only door to matplotlib; it draws on its own figures and keeps no global state.
 """
 
 from __future__ import annotations
