@@ -29,9 +29,11 @@ from silo_agent.checked_model import CheckedModel, check_evaluated
 from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
 from silo_agent.encoded import EncodedUpdate
+from silo_agent.engines.workbench import Workbench
 from silo_agent.job_secrets import JobSecrets
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
+from silo_agent.models.adapters import ModelAdapter
 from silo_agent.outbox import Contribution, Outbox, Stored
 from silo_agent.participation import (
     Invitation,
@@ -76,6 +78,7 @@ class Attendance:
         self._books = books
         self._stopping = stopping
         self._datasets = Datasets()
+        self._workbench = Workbench()
         self._openfhe = OpenFhe(python_of(settings.threshold_he))
         self._memory = RoundMemory(settings.state_dir / "rounds.json")
         self.outbox = Outbox(settings.state_dir / "outbox")
@@ -93,7 +96,8 @@ class Attendance:
     def take_part(self, envelope: Envelope, site: Site, delivery: Delivery) -> Attended:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
 
-        (1) signatures, threat models, invitation, round, dataset, model terms; (2) the model, hashed here;
+        (1) signatures, threat models, invitation, round, dataset, model terms; (2) the model, hashed here,
+        and, under DP, whether it can be trained privately;
         (3) a round that is never charged, or in which something is signed before it is, is remembered (the
         ledger remembers the others); (4) what the scheme agrees on with the others beforehand; (5) RESERVE,
         before data are read; (6) read; (7) BEGIN, before batches and noise are drawn; (8) train; (9) what
@@ -116,6 +120,7 @@ class Attendance:
         # (2)
         model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))
         evaluated = self._evaluated(invitation.job, delivery)
+        engine = self._engine_name(invitation, adapter, model)
         # (3)
         half = half_of(self.seat(plan, offer.sender, site, delivery))
         if plan.dp is None or not plan.servers:
@@ -135,9 +140,11 @@ class Attendance:
             ledger.begin(reserved, datetime.now(UTC))
         # (8)
         training = time.perf_counter()
-        update = train_update(invitation, model, adapter, records, reserved, self._stopping, evaluated)
+        update = train_update(
+            invitation, model, adapter, records, reserved, self._stopping, evaluated, self._workbench
+        )
         train_ms = 1000 * (time.perf_counter() - training)
-        _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1)})
+        _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1), "engine": engine})
         # (9), (10)
         waiting = time.perf_counter()
         half.agree()
@@ -205,6 +212,12 @@ class Attendance:
             return None
         raw = delivery.fetch_model(query.weights, query.model.parameters, self.scratch)
         return check_evaluated(query, raw)
+
+    def _engine_name(self, invitation: Invitation, adapter: ModelAdapter | None, model: CheckedModel) -> str:
+        """What computes the gradients; a model that cannot be trained privately is refused uncharged."""
+        if invitation.plan.dp is None or invitation.job.query is not None or adapter is None:
+            return "autograd"
+        return self._workbench.engine(adapter, invitation.job.model, model.vector).name
 
     def _reserve(self, invitation: Invitation) -> Reserved | None:
         if self._foresight is not None:

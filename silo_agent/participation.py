@@ -32,6 +32,7 @@ from silo_agent.algorithms.catalogue import ALGORITHMS, COMPUTED_BESIDE
 from silo_agent.algorithms.task import Task
 from silo_agent.checked_model import CheckedModel, check_bytes
 from silo_agent.data.records import Records
+from silo_agent.engines.workbench import Workbench
 from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.books import ledger_unit
 from silo_agent.ledger.ledger import Reserved
@@ -240,12 +241,14 @@ def train_update(
     reserved: Reserved | None,
     stopping: threading.Event | None = None,
     evaluated: CheckedModel | None = None,
+    workbench: Workbench | None = None,
 ) -> Update:
     """The silo's update of d coordinates: under DP only against evidence that this very round is paid for.
 
     Args:
         adapter: of the model that is trained or evaluated; none for statistics.
         evaluated: the model of an evaluation.
+        workbench: of earlier rounds.
 
     Raises:
         SealsumError: the reservation is missing or for another round: a bug, not a peer's doing.
@@ -266,6 +269,7 @@ def train_update(
         stopping=stopping,
         question=_question(invitation.job, evaluated),
         further=plan.further,
+        workbench=workbench or Workbench(),
     )
     return ALGORITHMS[plan.training.algorithm](task)
 

@@ -11,7 +11,6 @@ import torch
 
 from silo_agent.algorithms.descent import descend
 from silo_agent.algorithms.task import Task
-from silo_agent.engines.choice import engine_for
 from silo_agent.models.adapters import export_vector
 from silo_agent.randomness import gaussian, poisson_sample
 from silo_agent.update import FloatUpdate
@@ -25,14 +24,13 @@ def dp_fedavg(task: Task) -> FloatUpdate:
     """
     torch.set_num_threads(1)
     dp, training = task.privacy, task.training
-    module = task.module()
-    engine = engine_for(module)
+    engine = task.engine()
     for _ in range(training.local_steps):
         task.refuse_if_stopping()
-        sample = poisson_sample(len(task.records), dp.sample_rate)
+        sample = poisson_sample(task.records.unit_count, dp.sample_rate)
         # An empty sample is a step like any other: noise is added and the step is taken.
         total = engine.clipped_sum(task.records, sample, dp.clip_l2)
         total += gaussian(len(total), dp.noise_multiplier * dp.clip_l2)
         # Dividing by what was sampled, or held, would reveal it.
-        descend(module, total / dp.normaliser, training.learning_rate)
-    return FloatUpdate(export_vector(task.model, module) - task.start)
+        descend(engine.module, total / dp.normaliser, training.learning_rate)
+    return FloatUpdate(export_vector(task.model, engine.module) - task.start)

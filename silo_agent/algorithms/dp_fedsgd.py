@@ -14,7 +14,6 @@ from privacy.secagg.vectors import VectorName
 from privacy.vector_terms import METRICS
 from silo_agent.algorithms.metrics import noisy_metrics
 from silo_agent.algorithms.task import Task
-from silo_agent.engines.choice import engine_for
 from silo_agent.randomness import gaussian, poisson_sample
 from silo_agent.update import GridUpdate
 
@@ -28,8 +27,8 @@ def dp_fedsgd(task: Task) -> GridUpdate:
     torch.set_num_threads(1)
     task.refuse_if_stopping()
     mechanism = integer_mechanism(task.privacy, task.training, task.vector, task.model.parameters)
-    sample = poisson_sample(len(task.records), task.privacy.sample_rate)
-    clipped = engine_for(task.module()).clipped_sum(task.records, sample, mechanism.clip)
+    sample = poisson_sample(task.records.unit_count, task.privacy.sample_rate)
+    clipped = task.engine().clipped_sum(task.records, sample, mechanism.clip)
     signal = np.rint(-mechanism.steps_per_unit * clipped)
     noise = np.rint(gaussian(task.model.parameters, mechanism.deviation))
     further = {} if task.privacy.metrics is None else {VectorName(METRICS): noisy_metrics(task, sample)}

@@ -13,6 +13,8 @@ from privacy.errors import SealsumError
 from privacy.plan import DpTerms, ModelTerms, TrainingTerms, VectorTerms
 from privacy.vector_terms import FurtherVector
 from silo_agent.data.records import Records
+from silo_agent.engines.engine import StepEngine
+from silo_agent.engines.workbench import Workbench
 from silo_agent.models.adapters import ModelAdapter, build_model
 from silo_agent.problems import Stopped
 from silo_agent.queries.question import Question
@@ -34,6 +36,8 @@ class Task:
     stopping: threading.Event | None = None
     question: Question | None = None
     """What is asked instead of training."""
+    workbench: Workbench = field(default_factory=Workbench, repr=False)
+    """Kept from round to round, so that a round builds and checks no model again."""
     further: tuple[FurtherVector, ...] = ()
     """What the plan sums beside the update."""
 
@@ -46,6 +50,17 @@ class Task:
         if self.adapter is None:
             raise SealsumError("training: expected a job with a model")
         return build_model(self.adapter, self.model, self.start).train()
+
+    def engine(self) -> StepEngine:
+        """The engine of the round's model, checked, with its weights loaded.
+
+        Raises:
+            SealsumError: the job trains none: a bug, not a peer's doing.
+            ConfigurationError: the model cannot be trained privately.
+        """
+        if self.adapter is None:
+            raise SealsumError("training: expected a job with a model")
+        return self.workbench.engine(self.adapter, self.model, self.start)
 
     @property
     def privacy(self) -> DpTerms:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from silo_agent.data.records import Records
+
+CLIP_MARGIN: Final = 1.0 - 1e-12
+"""float64 norms and products round by far less; clipping this much tighter keeps each unit within C."""
 
 
 class StepEngine(Protocol):
@@ -15,13 +19,16 @@ class StepEngine(Protocol):
 
     name: str
     """As the log names it."""
+    module: nn.Module
+    """What it computes gradients of, in training mode."""
 
     def clipped_sum(self, records: Records, sample: NDArray[np.intp], clip: float) -> NDArray[np.float64]:
-        """Σ over the sampled records of g · min(1, clip / ‖g‖₂): float64[d], in the order of the layout.
+        """Σ over the sampled units of g · min(1, clip / ‖g‖₂): float64[d], in the order of the layout.
 
-        Norms, factors and sums are float64. A record whose gradient is NaN or infinite adds zero: otherwise
-        one such record turns every parameter into NaN, which shows that it is there. An empty sample is zero.
+        g is the sum of the gradients of all the unit's records. Norms and factors are float64. A unit whose
+        gradient is NaN or infinite adds zero: otherwise one such record turns every parameter into NaN, which
+        shows that it is there. So does a frozen parameter. An empty sample is zero.
 
         Args:
-            sample: rows of ``records``, ascending.
+            sample: units of ``records``, ascending.
         """

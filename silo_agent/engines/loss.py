@@ -16,7 +16,12 @@ from silo_agent.data.records import Records
 
 
 def summed_loss(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> torch.Tensor:
-    """Σ over the chosen records of the cross-entropy: a scalar with a graph.
+    """Σ over the chosen records of their ``losses``: a scalar with a graph."""
+    return losses(module, records, chosen).sum()
+
+
+def losses(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> torch.Tensor:
+    """The cross-entropy of each chosen record: [chosen], with a graph.
 
     Two classes take one logit, K > 2 classes K logits (softmax).
 
@@ -34,5 +39,5 @@ def summed_loss(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -
             f"{list(logits.shape[1:])}; give the model as many outputs as the job's label asks for"
         )
     if records.classes == 2:
-        return binary_cross_entropy_with_logits(logits.squeeze(-1), labels, reduction="sum")
-    return cross_entropy(logits, labels.long(), reduction="sum")
+        return binary_cross_entropy_with_logits(logits.squeeze(-1), labels, reduction="none")
+    return cross_entropy(logits, labels.long(), reduction="none")

@@ -1,4 +1,4 @@
-"""Per-record gradients by Opacus' hooks, clipped and summed by us in float64; the only door to Opacus.
+"""Per-record gradients by Opacus' hooks, summed by unit, clipped and summed by us in float64.
 
 Opacus clips by float32 norms. Their sums of squares lose small terms: over 10^7 equal coordinates the norm
 comes out 0.8 % too short, so a record could reach 1.008 · C while C is charged.
@@ -18,10 +18,10 @@ from torch import nn
 
 from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
+from silo_agent.engines.engine import CLIP_MARGIN
 from silo_agent.engines.loss import summed_loss
+from silo_agent.engines.opacus_state import forget, hooked
 
-CLIP_MARGIN: Final = 1.0 - 1e-12
-"""float64 norms and products round by far less; clipping this much tighter keeps each record within C."""
 _GRADIENTS_IN_MEMORY: Final = 1 << 25
 """Per-record gradient coordinates held at once (384 MiB); larger samples are clipped in several goes."""
 
@@ -39,23 +39,28 @@ class OpacusHooks:
         faults = ModuleValidator.validate(module, strict=False)
         if faults:
             raise ConfigurationError(f"model: it cannot be trained privately: {faults[0]}")
-        self._wrapped = GradSampleModule(module, loss_reduction="sum")
+        self.module = module
+        self._wrapped = GradSampleModule(module, loss_reduction="sum", strict=False)
+        forget(self._wrapped)
         self._parameters = list(module.parameters())
         self._size = sum(parameter.numel() for parameter in self._parameters)
 
     def clipped_sum(self, records: Records, sample: NDArray[np.intp], clip: float) -> NDArray[np.float64]:
-        """As ``StepEngine``, chunk by chunk."""
+        """As ``StepEngine``, chunk by chunk.
+
+        Raises:
+            ConfigurationError: a layer has gradients of something else than records.
+        """
         total = np.zeros(self._size)
-        for chunk in self._chunks(sample):
-            torch.autograd.backward(summed_loss(self._wrapped, records, chunk))
-            total += self._clipped(clip * CLIP_MARGIN)
-            for parameter in self._parameters:
-                parameter.grad_sample = None  # type: ignore[attr-defined]  # Opacus hangs it there
-                parameter.grad = None
+        for rows in self._chunks(records, sample):
+            with hooked(self._wrapped):
+                torch.autograd.backward(summed_loss(self._wrapped, records, rows.ravel()))
+                total += self._clipped(rows.shape, clip * CLIP_MARGIN)
         return total
 
-    def _clipped(self, clip: float) -> NDArray[np.float64]:
-        samples = [parameter.grad_sample.flatten(1) for parameter in self._parameters]  # type: ignore[attr-defined]  # as above
+    def _clipped(self, shape: tuple[int, ...], clip: float) -> NDArray[np.float64]:
+        units, each = shape
+        samples = [self._by_unit(parameter, units, each) for parameter in self._parameters]
         finite = torch.stack([sample.isfinite().all(1) for sample in samples]).all(0)
         for sample in samples:
             sample[~finite] = 0.0
@@ -65,7 +70,23 @@ class OpacusHooks:
         total: NDArray[np.float64] = torch.cat([scales @ sample.double() for sample in samples]).numpy()
         return total
 
-    def _chunks(self, sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-        size = max(1, _GRADIENTS_IN_MEMORY // self._size)
-        for start in range(0, len(sample), size):
-            yield sample[start : start + size]
+    def _by_unit(self, parameter: nn.Parameter, units: int, each: int) -> torch.Tensor:
+        """The parameter's gradients, summed over each unit's records: [units, size of the parameter]."""
+        sample: torch.Tensor | None = getattr(parameter, "grad_sample", None)
+        if sample is None:  # frozen, or not in the loss
+            return torch.zeros(units, parameter.numel(), dtype=parameter.dtype)
+        if len(sample) != units * each:
+            # Layers that see tokens, say, as a batch would each be clipped by themselves.
+            raise ConfigurationError(
+                f"model: expected one gradient for each of {units * each} records, got {len(sample)}; keep "
+                "records apart in the first dimension of every layer's input"
+            )
+        if each == 1:
+            return sample.flatten(1)
+        return sample.view(units, each, -1).sum(1, dtype=torch.float64)
+
+    def _chunks(self, records: Records, sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+        for rows in records.in_equal_shares(sample):
+            size = max(1, _GRADIENTS_IN_MEMORY // (self._size * rows.shape[1]))
+            for start in range(0, len(rows), size):
+                yield rows[start : start + size]

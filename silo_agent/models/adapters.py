@@ -133,11 +133,16 @@ def build_model(adapter: ModelAdapter, terms: ModelTerms, vector: NDArray[np.flo
         raise ConfigurationError(
             f"model_adapters: {terms.adapter} builds {_spelt(built)}, expected its layout"
         )
-    tensors = split_tensors(terms, vector)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(torch.from_numpy(tensors[name].copy()))
+    load_vector(module, terms, vector)
     return module
+
+
+@torch.no_grad()
+def load_vector(module: nn.Module, terms: ModelTerms, vector: NDArray[np.float32]) -> None:
+    """Fill a module that was built from ``terms`` with ``vector``, float32[d]."""
+    tensors = split_tensors(terms, vector)
+    for name, parameter in module.named_parameters():
+        parameter.copy_(torch.from_numpy(tensors[name].copy()))
 
 
 def export_vector(terms: ModelTerms, module: nn.Module) -> NDArray[np.float32]:

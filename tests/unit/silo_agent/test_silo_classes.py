@@ -89,7 +89,7 @@ def test_each_record_is_clipped_in_the_sum_of_a_softmax_model() -> None:
     norms = np.sqrt((gradients**2).sum((1, 2)))
     total = (gradients * (clip / np.maximum(norms, clip))[:, None, None]).sum(0)
     expected = np.concatenate([total[:, :4].ravel(), total[:, 4]])
-    got = engine_for(module).clipped_sum(records, np.arange(20), clip)
+    got = engine_for(module, 4).clipped_sum(records, np.arange(20), clip)
     assert np.allclose(got, expected, atol=1e-5)
 
 

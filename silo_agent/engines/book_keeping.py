@@ -1,0 +1,152 @@
+"""Book-keeping: one forward and one backward pass a step, and no second gradient of any weight.
+
+Bu et al. 2022, arXiv 2210.00038, Algorithm 1: (1) the forward pass keeps what went into each layer; (2) one
+backward pass of the summed loss gives the gradients by each layer's output, and of no weight; (3) from both,
+each unit's norm; (4) its factor; (5) the sum of the scaled gradients, one product a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from privacy.errors import ConfigurationError
+from silo_agent.data.records import Records
+from silo_agent.engines.engine import CLIP_MARGIN
+from silo_agent.engines.layers import RULES, why_not
+from silo_agent.engines.loss import summed_loss
+from silo_agent.engines.products import UnitGradients
+
+_RECORDS: Final = 256
+"""Most records in one pass: their activations are in memory together, as in ordinary training."""
+_HELD: Final = 1 << 26
+"""Most gradient coordinates that are in memory together (256 MiB)."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One layer's part of a forward pass."""
+
+    given: torch.Tensor
+    output: torch.Tensor
+    versions: tuple[int, int]
+    """How often both had been changed in place."""
+
+
+class BookKeeping:
+    """For modules whose parameters all belong to layers in ``layers.RULES``, each called once a pass."""
+
+    name = "book_keeping"
+
+    def __init__(self, module: nn.Module) -> None:
+        """
+        Raises:
+            ConfigurationError: a layer has no rule, or two layers share a parameter.
+        """
+        self.module = module
+        self._places: dict[torch.Tensor, slice] = {}
+        self._names: dict[nn.Module, str] = {}
+        self._calls: dict[nn.Module, _Call] | None = None
+        start = 0
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            if parameter in self._places:
+                raise ConfigurationError(f"model.{name}: book-keeping knows no shared parameters")
+            self._places[parameter] = slice(start, start + parameter.numel())
+            start += parameter.numel()
+        for name, layer in module.named_modules():
+            if not any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+                continue
+            if reason := why_not(layer):
+                raise ConfigurationError(f"model.{name}: book-keeping has no rule for it: {reason}")
+            self._names[layer] = name
+        self._size = self._held = start
+        for layer in self._names:
+            layer.register_forward_hook(self._keep)
+
+    def clipped_sum(self, records: Records, sample: NDArray[np.intp], clip: float) -> NDArray[np.float64]:
+        """As ``StepEngine``, pass by pass.
+
+        Raises:
+            ConfigurationError: a layer is called twice, changed in place, or does not see records as rows.
+        """
+        total = torch.zeros(self._size, dtype=torch.float64)
+        for rows in self._passes(records, sample):
+            self._add(total, records, rows, clip * CLIP_MARGIN)
+        summed: NDArray[np.float64] = total.numpy()
+        return summed
+
+    def _add(self, total: torch.Tensor, records: Records, rows: NDArray[np.intp], clip: float) -> None:
+        gradients = self._unit_gradients(records, rows)
+        if not gradients:
+            return
+        # (3)
+        squares = torch.stack([one.squares for one in gradients]).sum(0)
+        finite = squares.isfinite()
+        if not finite.all():
+            # Zero times NaN is NaN: such units leave the pass, rather than its sum.
+            if finite.any():
+                self._add(total, records, rows[finite.numpy()], clip)
+            return
+        # (4)
+        factors = clip / squares.sqrt().clamp(min=clip)
+        # (5)
+        for one in gradients:
+            total[self._places[one.parameter]] += one.weighted(factors)
+        self._held = sum(one.held for one in gradients)
+
+    @torch.no_grad()
+    def _unit_gradients(self, records: Records, rows: NDArray[np.intp]) -> list[UnitGradients]:
+        # (1)
+        self._calls = {}
+        try:
+            with torch.enable_grad():
+                loss = summed_loss(self.module, records, rows.ravel())
+            calls = self._calls
+        finally:
+            self._calls = None
+        for layer, call in calls.items():
+            self._refuse_if_changed(layer, call, rows.size)
+        # (2)
+        backs = torch.autograd.grad(loss, [call.output for call in calls.values()], allow_unused=True)
+        gradients: list[UnitGradients] = []
+        for (layer, call), back in zip(calls.items(), backs, strict=True):
+            if back is not None:
+                gradients.extend(RULES[type(layer)](layer, call.given.detach(), back, len(rows)))
+        return gradients
+
+    def _keep(self, layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        if self._calls is None:
+            return
+        if layer in self._calls:
+            raise ConfigurationError(
+                f"model.{self._names[layer]}: book-keeping knows layers that are called once, not twice"
+            )
+        if len(inputs) != 1:
+            raise ConfigurationError(f"model.{self._names[layer]}: expected a call with one positional input")
+        self._calls[layer] = _Call(inputs[0], output, (inputs[0]._version, output._version))
+
+    def _refuse_if_changed(self, layer: nn.Module, call: _Call, rows: int) -> None:
+        name = self._names[layer]
+        if (call.given._version, call.output._version) != call.versions:
+            raise ConfigurationError(
+                f"model.{name}: its input or output is changed in place after the call; write inplace=False"
+            )
+        if len(call.given) != rows or len(call.output) != rows:
+            raise ConfigurationError(
+                f"model.{name}: expected records in its input's first dimension, got {len(call.given)} rows "
+                f"for {rows} records"
+            )
+
+    def _passes(self, records: Records, sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+        for rows in records.in_equal_shares(sample):
+            start = 0
+            while start < len(rows):
+                size = max(1, min(_RECORDS // rows.shape[1], _HELD // max(1, self._held)))
+                yield rows[start : start + size]
+                start += size

@@ -1,0 +1,159 @@
+"""How each layer's parameters get their gradients by unit from what went in and what came back.
+
+A catalogue of exact types: a subclass may compute anything. Each rule is given a layer's input [U·m, …], the
+gradient of the loss by its output [U·m, …], and U; rows are unit by unit, m records each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from silo_agent.engines.embedding import EmbeddingGradients
+from silo_agent.engines.products import Instances, UnitGradients, blocks, outer_products
+
+Rule = Callable[..., Iterator[UnitGradients]]
+
+
+def _linear(layer: nn.Linear, given: torch.Tensor, back: torch.Tensor, units: int) -> Iterator[UnitGradients]:
+    inputs = given.reshape(units, 1, -1, layer.in_features).transpose(-1, -2)
+    outputs = back.reshape(units, 1, -1, layer.out_features).transpose(-1, -2)
+    if layer.weight.requires_grad:
+        yield outer_products(layer.weight, lambda block: inputs[block], outputs)
+    yield from _bias(layer.bias, outputs)
+
+
+def _convolution(
+    layer: nn.Conv1d | nn.Conv2d, given: torch.Tensor, back: torch.Tensor, units: int
+) -> Iterator[UnitGradients]:
+    if isinstance(layer, nn.Conv1d):
+        given, back = given.unsqueeze(2), back.unsqueeze(2)
+    each, groups = len(given) // units, layer.groups
+    images = functional.pad(given, _padding(layer))
+    kernel, stride, dilation = (_pair(side) for side in (layer.kernel_size, layer.stride, layer.dilation))
+
+    def columns(block: slice) -> torch.Tensor:
+        rows = images[block.start * each : block.stop * each]
+        unfolded = functional.unfold(rows, kernel, dilation=dilation, stride=stride)
+        return _by_unit(unfolded, groups, each)
+
+    outputs = _by_unit(back.flatten(2), groups, each)
+    if layer.weight.requires_grad:
+        yield outer_products(layer.weight, columns, outputs)
+    yield from _bias(layer.bias, outputs)
+
+
+def _by_unit(columns: torch.Tensor, groups: int, each: int) -> torch.Tensor:
+    """[U·m, R·D, T] → [U, R, D, m·T]."""
+    rows, channels, positions = columns.shape
+    apart = columns.reshape(rows // each, each, groups, channels // groups, positions)
+    return apart.permute(0, 2, 3, 1, 4).flatten(3)
+
+
+def _bias(bias: torch.Tensor | None, outputs: torch.Tensor) -> Iterator[UnitGradients]:
+    if bias is not None and bias.requires_grad:
+        yield Instances(bias, outputs.sum(-1))
+
+
+def _pair(sides: tuple[int, ...]) -> tuple[int, int]:
+    return (1, sides[0]) if len(sides) == 1 else (sides[0], sides[1])
+
+
+def _padding(layer: nn.Conv1d | nn.Conv2d) -> list[int]:
+    """Zeros before and after, last dimension first, as ``functional.pad`` takes them."""
+    if layer.padding == "valid":
+        return [0, 0, 0, 0]
+    if layer.padding == "same":  # what is odd goes behind (torch.nn.Conv2d)
+        total = [d * (k - 1) for d, k in zip(_pair(layer.dilation), _pair(layer.kernel_size), strict=True)]
+        return [side for one in reversed(total) for side in (one // 2, one - one // 2)]
+    sides = [int(side) for side in layer.padding]
+    high, wide = (0, sides[0]) if len(sides) == 1 else (sides[0], sides[1])
+    return [wide, wide, high, high]
+
+
+def _layer_norm(
+    layer: nn.LayerNorm, given: torch.Tensor, back: torch.Tensor, units: int
+) -> Iterator[UnitGradients]:
+    def normal(rows: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(rows, layer.normalized_shape, eps=layer.eps)
+
+    return _affine(layer, (-1, layer.weight.numel(), 1), normal, given, back, units)
+
+
+def _channels(
+    layer: nn.GroupNorm | nn.InstanceNorm1d | nn.InstanceNorm2d,
+    given: torch.Tensor,
+    back: torch.Tensor,
+    units: int,
+) -> Iterator[UnitGradients]:
+    def normal(rows: torch.Tensor) -> torch.Tensor:
+        if isinstance(layer, nn.GroupNorm):
+            return functional.group_norm(rows, layer.num_groups, eps=layer.eps)
+        return functional.instance_norm(rows, eps=layer.eps)
+
+    return _affine(layer, (len(given) // units, given.shape[1], -1), normal, given, back, units)
+
+
+def _affine(
+    layer: nn.Module,
+    shape: tuple[int, int, int],
+    normal: Callable[[torch.Tensor], torch.Tensor],
+    given: torch.Tensor,
+    back: torch.Tensor,
+    units: int,
+) -> Iterator[UnitGradients]:
+    """Of y = weight · normal(x) + bias, whose elements meet the second of the three dimensions of a unit."""
+    weight, bias = layer.weight, layer.bias
+    each = len(given) // units
+    sums: list[list[torch.Tensor]] = [[], []]
+    for block in blocks(units, given.numel() // units):
+        rows = slice(block.start * each, block.stop * each)
+        scales = back[rows] * normal(given[rows])
+        for one, terms in zip(sums, (scales, back[rows]), strict=True):
+            one.append(terms.reshape(block.stop - block.start, *shape).sum((1, 3)))
+    for parameter, of in zip((weight, bias), sums, strict=True):
+        if isinstance(parameter, nn.Parameter) and parameter.requires_grad:
+            yield Instances(parameter, torch.cat(of))
+
+
+def _embedding(
+    layer: nn.Embedding, given: torch.Tensor, back: torch.Tensor, units: int
+) -> Iterator[UnitGradients]:
+    if layer.weight.requires_grad:
+        yield EmbeddingGradients(layer.weight, given, back, units, layer.padding_idx)
+
+
+RULES: Final[Mapping[type[nn.Module], Rule]] = MappingProxyType(
+    {
+        nn.Linear: _linear,
+        nn.Conv1d: _convolution,
+        nn.Conv2d: _convolution,
+        nn.LayerNorm: _layer_norm,
+        nn.GroupNorm: _channels,
+        nn.InstanceNorm1d: _channels,
+        nn.InstanceNorm2d: _channels,
+        nn.Embedding: _embedding,
+    }
+)
+
+
+def why_not(layer: nn.Module) -> str | None:
+    """What of a layer with parameters of its own has no rule here, or nothing."""
+    kind = type(layer)
+    if kind not in RULES:
+        return f"{kind.__name__} has no rule"
+    own = {name for name, parameter in layer.named_parameters(recurse=False)}
+    if not own <= {"weight", "bias"}:
+        return f"{kind.__name__} with the parameters {', '.join(sorted(own))}"
+    if getattr(layer, "padding_mode", "zeros") != "zeros":
+        return f"{kind.__name__} with padding_mode {layer.padding_mode}"
+    if getattr(layer, "track_running_stats", False):
+        return f"{kind.__name__} with running statistics"
+    if isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq or layer.sparse):
+        return "Embedding with max_norm, scale_grad_by_freq or sparse"
+    return None
