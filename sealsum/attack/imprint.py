@@ -46,6 +46,8 @@ RECOGNISABLE: Final = 25.0
 SUCCESS: Final = 0.05
 """Share of records."""
 CLIP: Final = 1.0
+CLAIMED_NOISE: Final = 1.0
+"""σ of a step from which failure is claimed: its ε is 4.4."""
 ROWS: Final = 1024
 _STEEPNESS: Final = 4000.0
 _RECORDS: Final = 50
@@ -91,10 +93,6 @@ def audit_imprint(effort: Effort) -> Findings:
         )
         strips.append(Strip(f"{protection}: {100 * recovered:.1f} %", squares(guess[:_SHOWN])))
     return Findings(tuple(outcomes), tuple(strips))
-
-
-CLAIMED_NOISE: Final = 1.0
-"""σ of a step from which failure is claimed: its ε is 4.4."""
 
 
 def imprinted(victims: Images, silos: int, dp: DpTerms) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

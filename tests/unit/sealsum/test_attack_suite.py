@@ -82,6 +82,7 @@ def test_results_of_an_earlier_run_are_never_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # about 50 s of CPU time, on machines that others use too
 def test_every_attack_succeeds_with_its_protection_off_and_fails_with_it_on() -> None:
     announced: list[str] = []
     result = run_suite("quick", lambda attack: announced.append(attack.title))
