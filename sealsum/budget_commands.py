@@ -1,6 +1,6 @@
 """``sealsum budget``: what a schedule costs and what noise it needs, before anybody signs or reserves it.
 
-Reads no ledger and no data; ``sealsum silo budget`` shows what was spent.
+Reads no data, and ledgers only where ``forecast`` is given one; ``sealsum silo budget`` shows what was spent.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from privacy.dp.accountant import Price, price
 from privacy.dp.calibration import calibrated_noise
 from privacy.dp.events import ADJACENCIES, Adjacency, CappedEvent, DpEvent, Event, Stated
 from privacy.errors import ConfigurationError
+from sealsum.forecast_command import forecast_job
 
 _MOST_COUNT = 10**7
 _LEAST_RATE, _LEAST_NOISE, _MOST_NOISE = 1e-9, 1e-2, 1e6
@@ -69,8 +70,10 @@ class EventOption(Frozen):
 
 @click.group()
 def budget() -> None:
-    """Price a schedule in ε, or find the noise for a target ε."""
+    """Price a schedule in ε, find the noise for a target ε, or put a job before a silo's ledger."""
 
+
+budget.add_command(forecast_job)
 
 _DELTA = click.option("--delta", type=float, required=True, help="Less than 1 / number of units.")
 _ADJACENCY = click.option(

@@ -18,6 +18,7 @@ from privacy.errors import ConfigurationError
 from privacy.ids import SiloId
 from privacy.keystore import load_identity
 from silo_agent.ledger.books import ledger_path
+from silo_agent.ledger.export import exported
 from silo_agent.ledger.ledger import ledger_origin, read_account
 from silo_agent.ledger.statement import statement_of
 from silo_agent.settings import read_settings
@@ -77,10 +78,16 @@ def _budget_table(statement: dict[str, Any]) -> Table:
 @config_option
 @click.option("--dataset", required=True, help="Name of a dataset in the settings.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="The entries as they stand, one a line: what an auditor takes."
+    "--json", "as_json", is_flag=True, help="The entries as they stand, one a line: what a pack takes."
 )
-def ledger(config: Path, dataset: str, as_json: bool) -> None:
-    """Verify a dataset's ledger from its first entry, and print it. Exits 5 if it does not verify."""
+@click.option(
+    "--export",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write entries, verify key and statement to one file, which verifies offline.",
+)
+def ledger(config: Path, dataset: str, as_json: bool, target: Path | None) -> None:
+    """Verify a dataset's ledger from its first entry, and show it. Exits 5 if it does not verify."""
     settings = read_settings(config)
     identity = load_identity(settings.state_dir)
     if dataset not in settings.datasets:
@@ -89,10 +96,15 @@ def ledger(config: Path, dataset: str, as_json: bool) -> None:
     origin = ledger_origin(identity.pin.federation, SiloId(identity.pin.party), dataset)
     path = ledger_path(settings.state_dir, dataset)
     _, entries = read_account(path, origin, identity.signing.verify_key)
+    if target is not None:
+        key = identity.signing.verify_key
+        target.write_bytes(exported(origin, key, entries, datetime.now(UTC)))
+        click.echo(f"{target}: {len(entries)} entries of {origin}, key {key}", err=True)
     if as_json:
         for entry in entries:
             sys.stdout.buffer.write(canonical_bytes(entry) + b"\n")
         sys.stdout.flush()
+    if as_json or target is not None:
         return
     table = Table(title=f"{origin}: {len(entries)} entries, every link and signature verified")
     for heading in ("seq", "at", "kind", "job", "round", "context"):

@@ -81,7 +81,7 @@ class Ledger:
         self._turn = threading.RLock()
         self._journal = Journal(path, origin, key)
         try:
-            self._account = _replay(self._journal.entries)
+            self._account = account_of(self._journal.entries)
             held = self._account.opening
             if held is not None and _scope(held) != _scope(opening):
                 raise Conflict(
@@ -242,10 +242,15 @@ def read_account(path: Path, origin: str, verify_key: str) -> tuple[Account, tup
         LedgerDamaged, ConfigurationError: as ``read_journal``; or an earlier release wrote it.
     """
     entries = read_journal(path, origin, verify_key)
-    return _replay(entries), entries
+    return account_of(entries), entries
 
 
-def _replay(entries: tuple[Entry, ...]) -> Account:
+def account_of(entries: tuple[Entry, ...]) -> Account:
+    """What verified entries add up to.
+
+    Raises:
+        LedgerDamaged, ConfigurationError: as ``Account.apply``.
+    """
     account = Account()
     for entry in entries:
         account.apply(entry)

@@ -32,11 +32,12 @@ def statement_of(settings: SiloSettings, identity: Identity, now: datetime) -> d
             origin = ledger_origin(identity.pin.federation, silo, dataset)
             account, _ = read_account(path, origin, identity.signing.verify_key)
         opening = account.opening or opening_for(dataset, settings, policy)
-        datasets[dataset] = _dataset_statement(opening, account, now)
+        datasets[dataset] = dataset_statement(opening, account, now)
     return {"federation": identity.pin.federation, "silo": identity.pin.party, "datasets": datasets}
 
 
-def _dataset_statement(opening: Opening, account: Account, now: datetime) -> dict[str, Any]:
+def dataset_statement(opening: Opening, account: Account, now: datetime) -> dict[str, Any]:
+    """One dataset's account: caps, spent, left, and each job."""
     life = lifetime_of(opening, account.jobs.values())
     caps, own = opening.epsilon, opening.epsilon.of_fallback
     return {
