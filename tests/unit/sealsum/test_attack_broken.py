@@ -18,6 +18,7 @@ from sealsum.attack.noise_audit import ARMS, NOISELESS, SOUND, Arm, certified_ou
 from sealsum.attack.outcome import Outcome
 from sealsum.attack.poisoning import audit_poisoning
 from silo_agent.algorithms import dp_fedavg, dp_fedsgd
+from silo_agent.algorithms.task import Task
 from silo_agent.engines.engine import StepEngine
 from silo_agent.randomness import gaussian
 
@@ -65,7 +66,7 @@ def test_noise_that_a_colluding_silo_can_draw_again_is_a_violation(monkeypatch: 
 
 
 def test_gradients_that_are_not_clipped_are_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = dp_fedsgd.engine_for
+    honest = Task.engine
 
     class Unclipped:
         name = "unclipped"
@@ -76,7 +77,7 @@ def test_gradients_that_are_not_clipped_are_a_violation(monkeypatch: pytest.Monk
         def clipped_sum(self, records: object, sample: object, clip: float) -> NDArray[np.float64]:
             return self._engine.clipped_sum(records, sample, 1e6)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dp_fedsgd, "engine_for", lambda *given: Unclipped(honest(*given)))
+    monkeypatch.setattr(Task, "engine", lambda task: Unclipped(honest(task)))
     assert _against_the_claim(SOUND).verdict == "VIOLATED"
     pulls = [one for one in poisoning._record_outcomes() if one.protected]
     assert [one.verdict for one in pulls] == ["VIOLATED"]
