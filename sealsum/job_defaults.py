@@ -15,6 +15,7 @@ from privacy.canonical import Frozen, Real
 from privacy.dp.calibration import calibrated_noise
 from privacy.dp.grid import noise_at, tick_at_or_above
 from privacy.plan import Count, Fraction
+from privacy.vector_terms import MetricTerms
 
 _ONE_STEP = {"local_steps": 1, "learning_rate": 1.0}
 """Of ``dp_fedsgd``: what is left to choose is the server's learning rate."""
@@ -73,9 +74,12 @@ def _beside_metrics(whole: float, metrics: object) -> float:
     Raises:
         ValueError: metrics alone, at that noise, cost all of the target.
     """
-    if not isinstance(metrics, dict) or not isinstance(metrics.get("noise_multiplier"), int | float):
+    if metrics is None:
         return whole
-    second = float(metrics["noise_multiplier"])
+    try:
+        second = MetricTerms.model_validate(metrics).noise_multiplier
+    except ValidationError:
+        return whole  # what is wrong in them is for the model to tell
     if second <= whole:
         raise ValueError(
             f"dp.metrics.noise_multiplier: expected more than {whole:g}, or nothing of the target "

@@ -12,7 +12,8 @@
 
 Left out, ``training.algorithm`` is dp_fedsgd, or fedavg with ``dp: none``; ``scheme`` is additive;
 ``validity`` is none, and comes with additive only. ``dp`` says noise_multiplier, or the target_epsilon to
-meet; with ``model: distributed`` and ``noise_shares: 2`` silos add shares of the noise (docs/privacy.md).
+meet; with ``model: distributed`` and ``noise_shares: 2`` silos add shares of the noise, and with ``metrics:
+{names: [accuracy, loss], noise_multiplier: 20, loss_cap: 4}`` training metrics are opened (docs/privacy.md).
 No file path and no code goes into a job: ``dataset`` and ``adapter`` are names that silos know.
 """
 

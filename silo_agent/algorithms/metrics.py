@@ -50,16 +50,17 @@ def noisy_metrics(task: Task, sample: NDArray[np.intp]) -> GridUpdate:
 def unit_metrics(
     module: nn.Module, records: Records, sample: NDArray[np.intp], terms: MetricTerms
 ) -> NDArray[np.float64]:
-    """Each sampled unit's metrics in [0, 1], in the order of the terms, and 1: float64[units, k].
+    """Each sampled unit's metrics in [0, 1], by name, and 1: float64[units, k], in no order of units.
 
     A unit of several records counts once, by the means of its records. A loss that is NaN or infinite is the
     cap: a unit stays within its bound whatever its records and the model are.
     """
+    names = len(terms.names)
     blocks = [
-        _record_metrics(module, records, rows.reshape(-1), terms).reshape(*rows.shape, -1).mean(axis=1)
+        _record_metrics(module, records, rows.reshape(-1), terms).reshape(*rows.shape, names).mean(axis=1)
         for rows in records.in_equal_shares(sample)
     ]
-    means = np.concatenate([np.empty((0, len(terms.names))), *blocks])
+    means = np.concatenate([np.empty((0, names)), *blocks])
     return np.column_stack([means, np.ones(len(means))])
 
 
