@@ -108,15 +108,15 @@ class HttpShareServers:
         transports: Mapping[ServerId, httpx.AsyncBaseTransport] | None = None,
     ) -> None:
         """``transports`` replaces the network below the client, one for each server."""
+        self._urls = {server: url.rstrip("/") for server, url in urls.items()}
         self._clients = {
             server: httpx.AsyncClient(
-                base_url=url,
                 verify=tls,
                 timeout=TIMEOUT,
                 trust_env=False,
                 transport=(transports or {}).get(server),
             )
-            for server, url in urls.items()
+            for server in urls
         }
 
     async def offer(self, server: ServerId, envelope: Envelope) -> None:
@@ -210,7 +210,8 @@ class HttpShareServers:
         self, server: ServerId, method: str, path: str, body: bytes | None, limit: int
     ) -> bytes:
         headers = {} if body is None else _headers(method, body)
-        request = self._clients[server].stream(method, path, content=body, headers=headers)
+        url = self._urls[server] + path  # httpx takes several parses to join a base and a path
+        request = self._clients[server].stream(method, url, content=body, headers=headers)
         async with request as response:
             if response.status_code in RETRIED:
                 raise ServerUnreachable(f"{server}: it answered {response.status_code}")

@@ -77,7 +77,6 @@ class FederationClient:
         self._counting = threading.Lock()
         self._sent_bytes = 0
         self._http = httpx.Client(
-            base_url=self.base_url,
             transport=transport,
             verify=identity.client_context,
             proxy=_proxy_for(address.hostname, proxy),
@@ -154,7 +153,7 @@ class FederationClient:
         """
 
         def receive() -> int:
-            with self._http.stream("GET", path, params=params) as response:
+            with self._http.stream("GET", self.base_url + path, params=params) as response:
                 self._raise_for_fault(response, path)
                 with destination.open("wb") as file:
                     return sum(file.write(chunk) for chunk in _limited(response, limit, path))
@@ -169,7 +168,7 @@ class FederationClient:
                 headers = {"Content-Length": str(source.stat().st_size)}
                 chunks = iter(lambda: file.read(_CHUNK_BYTES), b"")
                 with self._http.stream(
-                    "PUT", path, content=chunks, params=params, headers=headers
+                    "PUT", self.base_url + path, content=chunks, params=params, headers=headers
                 ) as response:
                     self._raise_for_fault(response, path)
 
@@ -224,7 +223,7 @@ class FederationClient:
                 self._sent_bytes += len(content or b"")
             with self._http.stream(
                 method,
-                path,
+                self.base_url + path,  # joined here: httpx takes several parses to
                 params=params,
                 content=content,
                 headers=headers,
