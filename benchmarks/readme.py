@@ -148,6 +148,29 @@ def streaming() -> str:
     return "\n".join(lines)
 
 
+def rounds() -> str:
+    """Rounds a minute, and a round's cost against as many bare requests (benchmarks/rounds.py)."""
+    result = _result("rounds")
+    machine, cpu, bare = result["machine"], result["cpu_ms"], result["bare"]
+    fsyncs = result["fsyncs"]
+    lines = [
+        f"{result['rounds']} rounds of one gradient step, {result['silos']} silos, {result['params']:,} "
+        f"parameters, real processes over HTTPS on {machine['cpus']} shared cores under load "
+        f"{machine['load_average']:g} (`python benchmarks/rounds.py`): {result['rounds_a_minute']} a minute,"
+        f" median {result['round_ms']['median']:.0f} ms. A round is {result['requests']} requests; as many"
+        f" bare ones of the same sizes take {bare['cpu_ms']:.0f} ms of CPU, the round {cpu['all']:.0f} ms, "
+        f"{result['cpu_ratio']:.1f} times as much:",
+        "",
+        "| a round | aggregator | vector share server | seed share server | a silo |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    kinds = ("aggregator", "share-server-a", "share-server-b", "silo")
+    lines.append(f"| CPU, ms | {' | '.join(f'{cpu[kind]:.0f}' for kind in kinds)} |")
+    if fsyncs:
+        lines.append(f"| fsyncs | {' | '.join(f'{fsyncs[kind]:.0f}' for kind in kinds)} |")
+    return "\n".join(lines)
+
+
 def help_text() -> str:
     """What the commands say of themselves."""
     blocks = []
@@ -168,6 +191,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "memory": memory,
     "secagg": secagg,
     "streaming": streaming,
+    "rounds": rounds,
     "help": help_text,
 }
 
