@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from policies.assumption import colluding_silos
 from policies.explain_scheme import parties_together, sum_only
-from policies.schema import ThreatModel
+from policies.schema import DpRequirement, ThreatModel
 from policies.sentence import Sentence, spoken
 
 
@@ -60,13 +60,18 @@ def _checked(model: ThreatModel) -> Iterator[Sentence]:
         )
 
 
+def _records(dp: DpRequirement) -> str:
+    most = dp.max_records_per_unit
+    return "1 record" if most == 1 else f"at most {most} records"
+
+
 def _noise(model: ThreatModel) -> Iterator[Sentence]:
     dp, limits = model.spec.require.dp, model.spec.limits
     if dp is None:
         return
     mechanism = (
         f"({dp.model} DP-SGD, {dp.sampling} sampling, {spoken(dp.adjacency)} adjacency, {dp.accountant} "
-        f"accounting, {dp.max_records_per_unit} record a {dp.unit})"
+        f"accounting, {_records(dp)} a {dp.unit})"
     )
     rests_on = f"each silo's agent clips and adds noise as written {mechanism}"
     if dp.model == "distributed":

@@ -34,7 +34,7 @@ def scheme_available(model: ThreatModel) -> Iterator[Finding]:
 
 
 def dp_as_implemented(model: ThreatModel) -> Iterator[Finding]:
-    """Noise by silos, Poisson samples, add/remove adjacency, PLD, one record a unit, OS-keyed draws."""
+    """Noise by silos, Poisson samples, add/remove adjacency, PLD, OS-keyed draws."""
     dp = model.spec.require.dp
     if dp is None:
         return
@@ -44,12 +44,6 @@ def dp_as_implemented(model: ThreatModel) -> Iterator[Finding]:
             "distributed" if dp.model == "distributed" else "local",
             dp.model,
             "noise is added by the silos, each all of it or its share; no server is trusted to add any",
-        ),
-        (
-            "max_records_per_unit",
-            "1",
-            str(dp.max_records_per_unit),
-            "clipping is per record, so a unit with several would be protected less than the claim says",
         ),
         (
             "adjacency",

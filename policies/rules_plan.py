@@ -137,6 +137,14 @@ def dp_as_required(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Fi
             "sign the job with dp terms",
         )
         return
+    if plan.dp.records_per_unit > required.max_records_per_unit:
+        yield Finding(
+            "dp_records_per_unit",
+            "the plan uses more records of one unit than the threat model allows",
+            f"dp.records_per_unit of at most {required.max_records_per_unit}",
+            str(plan.dp.records_per_unit),
+            "sign the job with fewer records a unit",
+        )
     if required.unit == "patient" and plan.dp.unit != "patient":
         yield Finding(
             "dp_unit",

@@ -98,6 +98,7 @@ class DpRequirement(Frozen):
     noise also towards whoever sees one silo's update. A plan with local noise keeps both."""
     unit: Literal["patient", "record"] = "patient"
     max_records_per_unit: Annotated[Whole, Field(ge=1)] = 1
+    """Most records of a patient that a job may use; they are drawn and clipped together, as one."""
     adjacency: Literal["add_remove", "replace_one"] = "add_remove"
     sampling: Literal["poisson", "shuffle", "fixed_size"] = "poisson"
     accountant: Literal["pld", "rdp", "gdp"] = "pld"

@@ -44,9 +44,9 @@ HE_SCHEMES: tuple[SchemeName, ...] = ("bfv", "ckks", "threshold_bfv", "threshold
 class DpTerms(Frozen):
     """DP-SGD at each silo (Abadi et al. 2016). All of it is public and the same for every silo.
 
-    A step draws each record with probability ``sample_rate`` (Poisson), clips each record's gradient
-    to ``clip_l2``, adds noise to the sum and divides by ``normaliser``, a public constant: dividing by the
-    silo's own record count would reveal it.
+    A step draws each unit with probability ``sample_rate`` (Poisson), all its records together, clips the
+    gradient that they sum to to ``clip_l2``, adds noise to the sum and divides by ``normaliser``, a public
+    constant: dividing by the silo's own count would reveal it.
     """
 
     model: Literal["local", "distributed"] = "local"
@@ -64,8 +64,17 @@ class DpTerms(Frozen):
     clip_l2: PositiveReal
     normaliser: PositiveReal
     delta: Annotated[Real, Field(gt=0, lt=1)]
+    records_per_unit: Count = Field(default=1, exclude_if=lambda count: count == 1)
+    """Most records of one patient that are used: the first in the file's order, whoever else is in it. With 1
+    a second record of a patient is refused."""
     metrics: MetricTerms | None = Field(default=None, exclude_if=lambda terms: terms is None)
     """What of each step's sample is released beside the gradient; not spelled where there is none."""
+
+    @model_validator(mode="after")
+    def _a_record_is_one_record(self) -> Self:
+        if self.unit == "record" and self.records_per_unit != 1:
+            raise ValueError(f"records_per_unit: expected 1 with unit record, got {self.records_per_unit}")
+        return self
 
     @model_validator(mode="after")
     def _shares_are_of_distributed_noise(self) -> Self:

@@ -92,7 +92,7 @@ def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[st
     mechanism = {name: terms[name] for name in fields} | metrics
     return {
         "unit": job.dp.unit,
-        "records_per_unit": 1,
+        "records_per_unit": job.dp.records_per_unit,
         "adjacency": job.dp.adjacency,
         "delta": terms["delta"],
         "mechanism": mechanism | {"name": "poisson_gaussian", "steps_per_round": job.training.local_steps},

@@ -12,7 +12,7 @@ from silo_agent.data.records import Records, assert_enough
 from silo_agent.queries.question import schema_read
 from silo_agent.settings import DatasetSettings
 
-_Key = tuple[Path, str, str, int, int]
+_Key = tuple[Path, str, str, int, int, int]
 
 
 class Datasets:
@@ -28,10 +28,11 @@ class Datasets:
             ConfigurationError: as ``read_csv_table``. PolicyRefusal: fewer than ``min_records``.
         """
         unit: Literal["patient", "record"] = "record" if job.dp is None else job.dp.unit
+        most = 1 if job.dp is None else job.dp.records_per_unit
         schema = schema_read(job)
-        key = (dataset.path, schema.digest, unit, *_state_of(dataset.path))
+        key = (dataset.path, schema.digest, unit, most, *_state_of(dataset.path))
         if self._held is None or self._held[0] != key:
-            self._held = (key, read_csv_table(dataset.path, schema, unit))
+            self._held = (key, read_csv_table(dataset.path, schema, unit, most))
         assert_enough(self._held[1], min_records)
         return self._held[1]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,8 +21,15 @@ from silo_agent.data.records import Records
 from silo_agent.features.catalogue import fixed_features
 
 
-def read_csv_table(path: Path, schema: DataSchema, unit: Literal["patient", "record"]) -> Records:
+def read_csv_table(
+    path: Path, schema: DataSchema, unit: Literal["patient", "record"], records_per_unit: int = 1
+) -> Records:
     """Read a UTF-8 CSV with a header; columns that the schema does not name are ignored.
+
+    Args:
+        records_per_unit: how many records of a patient are used where patients are the unit: the first in the
+            file's order, so that none of a patient's records depends on other patients. With 1, a second
+            record is refused.
 
     Raises:
         ConfigurationError: the file cannot be read, a column is missing or doubled, a row has another
@@ -31,22 +39,21 @@ def read_csv_table(path: Path, schema: DataSchema, unit: Literal["patient", "rec
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, strict=True)
-            return _read(rows, path, schema, unit)
+            return _read(rows, path, schema, records_per_unit if unit == "patient" else None)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: expected CSV in UTF-8 ({type(error).__name__})") from error
 
 
-def _read(
-    rows: Iterator[list[str]], path: Path, schema: DataSchema, unit: Literal["patient", "record"]
-) -> Records:
+def _read(rows: Iterator[list[str]], path: Path, schema: DataSchema, most: int | None) -> Records:
+    """``most``: records of a patient that are used; any number where records are the unit."""
     header = [name.strip() for name in next(rows, [])]
     column_of = _columns(header, path, schema)
     features: list[NDArray[np.float64]] = []
     labels: list[float] = []
     patients: list[str] = []
-    seen: set[str] = set()
+    used: Counter[str] = Counter()
     for number, cells in enumerate(rows, start=2):
         if not cells:
             continue
@@ -58,12 +65,14 @@ def _read(
             raise ConfigurationError(
                 f"{where}, column {schema.patient_id}: expected a patient id, got nothing"
             )
-        if unit == "patient" and patient in seen:
+        if most == 1 and used[patient]:
             raise ConfigurationError(
-                f"{where}, column {schema.patient_id}: this patient has a record above; this "
-                "release protects one record a patient, so join a patient's records into one row"
+                f"{where}, column {schema.patient_id}: this patient has a record above, and the job uses one "
+                "record a patient: join a patient's records into one row, or sign dp.records_per_unit"
             )
-        seen.add(patient)
+        if most is not None and used[patient] == most:
+            continue
+        used[patient] += 1
         patients.append(patient)
         cell = cells[column_of[schema.label.column]].strip()
         labels.append(_label(schema.label, cell, f"{where}, column {schema.label.column}"))
@@ -71,7 +80,10 @@ def _read(
     matrix = np.array(features, dtype=np.float32).reshape(len(features), schema.columns_width)
     if schema.transform is not None:
         matrix = fixed_features(schema.transform, matrix)
-    return Records(matrix, np.array(labels, dtype=np.float32), tuple(patients), classes=schema.label.classes)
+    owners = {patient: number for number, patient in enumerate(used)}
+    units = None if most in (None, 1) else np.array([owners[patient] for patient in patients], dtype=np.int64)
+    numbers = np.array(labels, dtype=np.float32)
+    return Records(matrix, numbers, tuple(patients), classes=schema.label.classes, units=units)
 
 
 def _columns(header: Sequence[str], path: Path, schema: DataSchema) -> dict[str, int]:

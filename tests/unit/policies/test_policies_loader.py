@@ -48,7 +48,6 @@ CONTRADICTIONS: dict[str, dict[str, object]] = {
         "require.dp.model": "distributed",
         "limits.epsilon_fallback": {"round": 1, "job": 2.9, "lifetime": 8},
     },
-    "dp_max_records_per_unit_unavailable": {"require.dp.max_records_per_unit": 8},
     "dp_adjacency_unavailable": {"require.dp.adjacency": "replace_one"},
     "dp_sampling_unavailable": {"require.dp.sampling": "shuffle"},
     "dp_accountant_unavailable": {"require.dp.accountant": "gdp"},
