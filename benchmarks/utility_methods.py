@@ -1,0 +1,141 @@
+"""Six ways to learn from four silos' records, from all in one place without DP to one silo alone with it.
+
+Each takes the same public settings, the same number of private steps and noise calibrated to the same ε by
+the accountant that ledgers charge by. All but the pooled ones are the simulator's federation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.utility_problems import SILOS, Problem
+from privacy.dp.calibration import calibrated_noise
+from privacy.plan import DpTerms, ServerTerms, TrainingTerms, VectorTerms
+from sealsum.simulator.alone import train_alone
+from sealsum.simulator.federation import Federation
+from sealsum.simulator.linear import LINEAR, LINEAR_LOCAL
+from sealsum.simulator.plan import RoundTerms
+from silo_agent.models.adapters import ADAPTERS
+from silo_agent.models.layouts import initial_vector
+
+DELTA = 1e-5
+VECTOR = VectorTerms(coordinate_bound=64.0, scale_bits=22)
+"""Room for a step of all of a silo's records, in steps of 2⁻²²."""
+ADAPTER = ADAPTERS["logistic"]
+
+Method = Callable[[Problem, str, float], float]
+
+
+@lru_cache(maxsize=64)
+def noise(epsilon: float, sample_rate: float, steps: int) -> float:
+    """σ at which the whole job costs ε."""
+    return calibrated_noise(epsilon, DELTA, sample_rate, steps, "add_remove").noise_multiplier
+
+
+def pooled_plain(problem: Problem, split: str, epsilon: float) -> float:
+    """All records in one place, no DP: full-batch gradient descent."""
+    recipe = problem.recipe
+    training = TrainingTerms(
+        algorithm="fedavg",
+        local_steps=recipe.plain_steps,
+        learning_rate=recipe.plain_rate,
+        server_learning_rate=1.0,
+    )
+    terms = RoundTerms(problem.model, training, None, VECTOR)
+    return problem.score(train_alone(terms, ADAPTER, problem.train, _first(problem), 1, LINEAR_LOCAL))
+
+
+def pooled_dp(problem: Problem, split: str, epsilon: float) -> float:
+    """All records in one place: central DP-SGD."""
+    terms = _terms(problem, epsilon, "dp_fedavg", len(problem.train), epsilon)
+    return problem.score(
+        train_alone(terms, ADAPTER, problem.train, _first(problem), problem.recipe.steps, LINEAR_LOCAL)
+    )
+
+
+def fedsgd(problem: Problem, split: str, epsilon: float, colluding: int) -> float:
+    """``dp_fedsgd`` with noise in shares of K − t."""
+    shares = SILOS - colluding
+    # The sum holds K/(K − t) of the charged variance.
+    effective = epsilon * math.sqrt(shares / SILOS)
+    terms = _terms(problem, epsilon, "dp_fedsgd", len(problem.train) / SILOS, effective, shares)
+    federation = Federation(terms, ADAPTER, problem.silos(split), problem.recipe.steps, algorithms=LINEAR)
+    return problem.score(federation.train(_first(problem)))
+
+
+def fedavg(problem: Problem, split: str, epsilon: float) -> float:
+    """``dp_fedavg``: every silo's own DP-SGD, several steps a round."""
+    recipe = problem.recipe
+    terms = _terms(
+        problem, epsilon, "dp_fedavg", len(problem.train) / SILOS, epsilon / 2, steps=recipe.local_steps
+    )
+    federation = Federation(
+        terms, ADAPTER, problem.silos(split), recipe.steps // recipe.local_steps, algorithms=LINEAR
+    )
+    return problem.score(federation.train(_first(problem)))
+
+
+def local_only(problem: Problem, split: str, epsilon: float) -> float:
+    """Each silo alone with DP-SGD, scored on everybody's held-out records: the mean over silos."""
+    scores = []
+    for records in problem.silos(split).values():
+        terms = _terms(problem, epsilon, "dp_fedavg", len(problem.train) / SILOS, epsilon / SILOS)
+        vector = train_alone(terms, ADAPTER, records, _first(problem), problem.recipe.steps, LINEAR_LOCAL)
+        scores.append(problem.score(vector))
+    return float(np.mean(scores))
+
+
+POOLED: Final[dict[str, Method]] = {"pooled, no DP": pooled_plain, "pooled DP-SGD": pooled_dp}
+"""Whatever the split."""
+SHARED: Final[dict[str, Method]] = {
+    "dp_fedsgd, t = 0": lambda problem, split, epsilon: fedsgd(problem, split, epsilon, 0),
+    "dp_fedsgd, t = 1": lambda problem, split, epsilon: fedsgd(problem, split, epsilon, 1),
+    "dp_fedavg": fedavg,
+    "local only": local_only,
+}
+
+
+def _terms(
+    problem: Problem,
+    epsilon: float,
+    algorithm: Literal["dp_fedavg", "dp_fedsgd"],
+    records: float,
+    effective: float,
+    shares: int | None = None,
+    steps: int = 1,
+) -> RoundTerms:
+    """Terms of a job in which a step's sum is divided by the public number of ``records`` that a step draws.
+
+    With one step a round the server holds the learning rate, and averages the second half of the job; with
+    several each silo does.
+    """
+    recipe = problem.recipe
+    rate, rounds = recipe.rate(effective), recipe.steps // steps
+    training = TrainingTerms(
+        algorithm=algorithm,
+        local_steps=steps,
+        learning_rate=1.0 if steps == 1 else rate,
+        server_learning_rate=rate if steps == 1 else 1.0,
+        server=ServerTerms(tail_rounds=rounds // 2),
+    )
+    dp = DpTerms(
+        model="local" if shares is None else "distributed",
+        noise_shares=shares,
+        unit="record",
+        sample_rate=recipe.sample_rate,
+        noise_multiplier=noise(epsilon, recipe.sample_rate, recipe.steps),
+        clip_l2=recipe.clip,
+        normaliser=recipe.sample_rate * records,
+        delta=DELTA,
+    )
+    return RoundTerms(problem.model, training, dp, VECTOR)
+
+
+def _first(problem: Problem) -> NDArray[np.float32]:
+    return initial_vector(problem.model, 0)
