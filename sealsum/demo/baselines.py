@@ -21,6 +21,7 @@ from sealsum.demo.scoring import auc_of, joined, read_tables
 from silo_agent.algorithms.catalogue import ALGORITHMS
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
+from silo_agent.engines.workbench import Workbench
 from silo_agent.models.adapters import ADAPTERS, build_model, export_vector
 from silo_agent.update import GridUpdate
 
@@ -37,7 +38,7 @@ def train_alone(request: BaselineRequest, records: Records) -> NDArray[np.float3
     """
     vector = first_model(request.model, request.seed)
     dp = request.dp.model_copy(update={"model": "local", "noise_shares": None})
-    adapter = ADAPTERS[request.model.adapter]
+    adapter, workbench = ADAPTERS[request.model.adapter], Workbench()
     for _ in range(request.rounds):
         task = Task(
             model=request.model,
@@ -47,6 +48,7 @@ def train_alone(request: BaselineRequest, records: Records) -> NDArray[np.float3
             start=vector,
             adapter=adapter,
             records=records,
+            workbench=workbench,
         )
         vector = stepped(vector, update_of(task), request.training)
     return vector

@@ -20,6 +20,7 @@ from silo_agent.algorithms.dp_fedavg import dp_fedavg
 from silo_agent.algorithms.fedavg import fedavg
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
+from silo_agent.engines.workbench import Workbench
 from silo_agent.models.adapters import ModelAdapter
 from silo_agent.update import FloatUpdate
 
@@ -50,6 +51,7 @@ def train_alone(
     training = terms.training
     if training.algorithm not in LOCAL:
         raise ConfigurationError(f"algorithm: expected {' or '.join(LOCAL)}, got {training.algorithm}")
+    workbench = Workbench()
     model, slots, averaged = start, first_slots(start, training.server), 0
     for number in range(1, rounds + 1):
         task = Task(
@@ -60,6 +62,7 @@ def train_alone(
             start=model,
             adapter=adapter,
             records=records,
+            workbench=workbench,
         )
         update = algorithms[training.algorithm](task)
         moment = Moment(number, rounds, averaged)

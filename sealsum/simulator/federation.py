@@ -21,6 +21,7 @@ from sealsum.simulator.sums import RingSum, open_sum, plain_ring_sum
 from silo_agent.algorithms.catalogue import ALGORITHMS
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
+from silo_agent.engines.workbench import Workbench
 from silo_agent.models.adapters import ModelAdapter
 from silo_agent.update import Update
 
@@ -50,6 +51,8 @@ class Federation:
     """``secure_ring_sum`` for every step of the real scheme; the sum is the same."""
     algorithms: Mapping[AlgorithmName, Callable[[Task], Update]] = field(default_factory=lambda: ALGORITHMS)
     """``LINEAR`` for sweeps over linear models; the updates are the same."""
+    workbench: Workbench = field(default_factory=Workbench, repr=False)
+    """Silos have one model, and take turns at it."""
 
     def train(self, start: NDArray[np.float32]) -> NDArray[np.float32]:
         """The model after all rounds, float32[d]. Raises as ``after_round``."""
@@ -91,6 +94,7 @@ class Federation:
             start=start,
             adapter=self.adapter,
             records=self.silos[silo],
+            workbench=self.workbench,
         )
         return self.algorithms[terms.training.algorithm](task)
 
