@@ -162,3 +162,20 @@ def test_in_float32_no_unit_adds_more_than_c(positions: int) -> None:
     for row in range(20):
         alone = engine.clipped_sum(records, np.array([row]), 1.0)
         assert np.linalg.norm(alone) <= 1.0
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_rounding_of_float32_sums_is_far_below_c(aligned: bool) -> None:
+    """What docs/privacy.md says of them: a record moves the sum by C, its roundings by 10⁻⁴ C."""
+    module = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, 1))
+    engine = BookKeeping(module)
+    features = np.random.default_rng(0).uniform(-1, 1, (256, 300)).astype(np.float32)
+    if aligned:
+        features[:] = features[0]
+    records = Records(features, np.ones(256, dtype=np.float32))
+    moved = engine.clipped_sum(records, np.arange(256), 1.0) - engine.clipped_sum(
+        records, np.arange(255), 1.0
+    )
+    alone = engine.clipped_sum(records, np.array([255]), 1.0)
+    assert np.linalg.norm(moved - alone) <= 1e-3
+    assert np.linalg.norm(moved) <= 1.0 + 1e-5
