@@ -1,6 +1,6 @@
 """Compare what secure aggregation costs with a plaintext sum of the same updates in the same run.
 
-    python benchmarks/secagg.py [--params 1000000] [--silos 8] [--schemes additive,validity,pairwise,bfv,ckks]
+    python benchmarks/secagg.py [--params 1000000] [--silos 8] [--schemes additive,pairwise,bfv,…]
                                 [--repeats 5] [--json] [--plot FILE] [--peers-python PYTHON]…
 
 After one round each to warm up, every repetition runs a plaintext round and one round of each scheme
@@ -19,6 +19,10 @@ up      bytes of one silo: parts, sealed secrets, manifests, messages of every s
 down    bytes to one silo: the opened sum (4 bytes a parameter, or as ciphertext) and relayed messages.
 peak    memory of one silo and of the largest server process while the round passes, above what it started
         with (benchmarks/secagg_streaming.py: a process each, parts on disk).
+
+``threshold_*`` compute in a process of OpenFHE's beside each party (benchmarks/secagg_workers.py): its CPU
+time, to a clock tick, and its peak memory count as that party's. Where no interpreter has OpenFHE they are
+skipped by name (``make threshold-he``, or OPENFHE_PYTHON).
 
 Times are in memory: no disk, no network, no TLS; and freed memory stays with the process, for plaintext as
 for schemes (benchmarks/secagg_heap.py). ``machine`` names the load meanwhile: neighbours cost cache and
@@ -45,6 +49,7 @@ from secagg_place import SUM, Costs, Local, Memory, Opened, Place
 from secagg_plot import plot
 from secagg_rounds import ROUNDS, plaintext
 from secagg_updates import exact, updates_of
+from secagg_workers import runnable
 
 from privacy.ids import PartyId, SiloId
 
@@ -218,6 +223,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE")
     parser.add_argument("--peers-python", type=Path, metavar="PYTHON", action="append", default=[])
     options = parser.parse_args()
+    options.schemes = runnable(options.schemes)
     if not keep_freed_memory():
         print("this C library gives freed memory back: times include page faults", file=sys.stderr)
     result = measure(options.params, options.silos, options.schemes, options.repeats)

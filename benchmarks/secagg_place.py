@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from secagg_workers import worker_cpu_s, worker_peak_mib
 
 from privacy.canonical import canonical_bytes
 from privacy.errors import Unprocessable
@@ -48,14 +49,19 @@ class Costs:
     @contextmanager
     def on(self, piece: str, measured: bool = True) -> Iterator[None]:
         """Add what the block takes to one piece of work, unless it is another silo's."""
-        start = time.process_time()
+        start = _cpu_s()
         yield
         if measured:
-            self.seconds[piece] = self.seconds.get(piece, 0.0) + time.process_time() - start
+            self.seconds[piece] = self.seconds.get(piece, 0.0) + _cpu_s() - start
 
     def of(self, piece: str) -> float:
         """Seconds of one piece; 0 if the round has none."""
         return self.seconds.get(piece, 0.0)
+
+
+def _cpu_s() -> float:
+    """CPU time of this process and of its workers, if a scheme has any."""
+    return time.process_time() + worker_cpu_s()
 
 
 class Party(Protocol):
@@ -183,7 +189,7 @@ def _live(there: Connection, script: Script) -> None:
     next(script)
     while (message := there.recv()) != _END:
         there.send(script.send(message))
-    there.send(_memory_mib("VmHWM") - started)
+    there.send(_memory_mib("VmHWM") - started + worker_peak_mib())
 
 
 def _memory_mib(name: str) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from secagg_he_round import homomorphic
 from secagg_place import MODEL, SUM, Opened, Place, Script, fresh_context, size_of, widest_terms
+from secagg_threshold_round import threshold
 from secagg_validity_round import validity
 
 from privacy.canonical import canonical_bytes, sha256_hex
@@ -265,5 +266,7 @@ ROUNDS: dict[str, Callable[[Place], Opened]] = {
     "pairwise": pairwise,
     "bfv": lambda place: homomorphic("bfv", place),
     "ckks": lambda place: homomorphic("ckks", place),
+    "threshold_bfv": lambda place: threshold("threshold_bfv", place),
+    "threshold_ckks": lambda place: threshold("threshold_ckks", place),
 }
 """Every scheme that is measured; a new one is a line here. ``validity`` is additive with its proof."""

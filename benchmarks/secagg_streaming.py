@@ -22,6 +22,7 @@ from secagg import max_error
 from secagg_place import Apart, Disk, Place, Role, Script
 from secagg_rounds import ROUNDS, plaintext
 from secagg_updates import computed, names_of
+from secagg_workers import runnable
 
 from privacy.ids import PartyId, SiloId
 from privacy.wire.messages import PART_BYTES
@@ -34,6 +35,8 @@ DEFAULT = {
     "validity": (1_000_000, 10_000_000),
     "bfv": (1_000_000, 10_000_000),
     "ckks": (1_000_000, 10_000_000),
+    "threshold_bfv": (100_000, 1_000_000),
+    "threshold_ckks": (100_000, 1_000_000),
 }
 """Scheme → parameters."""
 
@@ -85,7 +88,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     runs = []
-    for scheme in options.schemes.split(","):
+    for scheme in runnable(options.schemes.split(",")):
         lengths = map(int, options.params.split(",")) if options.params else DEFAULT[scheme]
         runs += [measure(scheme, params, options.silos) for params in lengths]
     if options.json:
