@@ -26,7 +26,9 @@ from silo_agent.models.layouts import initial_vector
 
 DELTA = 1e-5
 VECTOR = VectorTerms(coordinate_bound=64.0, scale_bits=22)
-"""Room for a step of all of a silo's records, in steps of 2⁻²²."""
+"""Room for several long local steps."""
+ONE_STEP = VectorTerms(coordinate_bound=4.0, scale_bits=26)
+"""Room for the mean of a step, noise included, on a grid whose rounding takes next to nothing of the clip."""
 ADAPTER = ADAPTERS["logistic"]
 
 Method = Callable[[Problem, str, float], float]
@@ -134,7 +136,8 @@ def _terms(
         normaliser=recipe.sample_rate * records,
         delta=DELTA,
     )
-    return RoundTerms(problem.model, training, dp, VECTOR)
+    vector = ONE_STEP if algorithm == "dp_fedsgd" else VECTOR
+    return RoundTerms(problem.model, training, dp, vector)
 
 
 def _first(problem: Problem) -> NDArray[np.float32]:

@@ -101,16 +101,16 @@ def digits(seed: int) -> Problem:
 def breast_cancer(seed: int) -> Problem:
     """569 biopsies (Wolberg, Street, Mangasarian 1995): 30 numbers by documented ranges, linear."""
     bunch = load_breast_cancer()
-    low, high = _documented_ranges(bunch.DESCR)
+    low, high = documented_ranges(bunch.DESCR)
     # The lower half of each range, where nearly all lie; one vector length for all.
     scaled = 2 * np.clip((bunch.data - low) / (0.5 * (high - low)), 0, 1) - 1
-    features = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
+    features = 4 * scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
     recipe = Recipe(
         sample_rate=1.0,
         steps=40,
         clip=1.0,
-        rate=lambda epsilon: min(8.0 * epsilon**0.7, 32.0),
-        plain_rate=30.0,
+        rate=lambda epsilon: min(1.5 * epsilon**0.7, 6.0),
+        plain_rate=2.0,
         plain_steps=400,
     )
     records = Records(features.astype(np.float32), bunch.target.astype(np.float32))
@@ -155,9 +155,9 @@ def mnist(seed: int) -> Problem:
     recipe = Recipe(
         sample_rate=4096 / 60000,
         steps=292,
-        clip=0.1,
-        rate=lambda epsilon: 1000.0,
-        plain_rate=100.0,
+        clip=1.0,
+        rate=lambda epsilon: min(15.0 * epsilon**0.65, 40.0),
+        plain_rate=0.5,
         plain_steps=100,
     )
     model = model_terms("logistic", train.features.shape[1], (), 10)
@@ -208,7 +208,7 @@ def _read(table: Table, schema: DataSchema) -> Records:
         return read_csv_table(path, schema, "patient")
 
 
-def _documented_ranges(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def documented_ranges(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Least and largest value of each attribute, as the dataset's public description prints them."""
     found = re.findall(r"^[a-z ]+\((?:mean|standard error|worst)\): +([\d.]+) +([\d.]+)$", text, re.MULTILINE)
     low, high = np.array(found, dtype=np.float64).T
