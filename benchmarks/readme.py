@@ -35,7 +35,8 @@ def utility() -> str:
     options, mean = result["options"], result["mean"]
     lines = [
         f"Over {options['splits']} splits of the patients and {options['repetitions']} repetitions each, "
-        f"ε = {options['epsilon']:g} per hospital, AUC on all held-out patients "
+        f"ε = {options['epsilon']:g} per hospital by `{options['algorithm']}` with {options['noise']} noise, "
+        "AUC on all held-out patients "
         "(`python benchmarks/heart_utility.py`):",
         "",
         "| pooled, no DP | federated, DP | worst federated | mean of local only, same DP "
