@@ -34,13 +34,16 @@ def _convolution(
     if isinstance(layer, nn.Conv1d):
         given, back = given.unsqueeze(2), back.unsqueeze(2)
     each, groups = len(given) // units, layer.groups
-    images = functional.pad(given, _padding(layer))
+    images = functional.pad(given, _padding(layer)).contiguous()
     kernel, stride, dilation = (_pair(side) for side in (layer.kernel_size, layer.stride, layer.dilation))
 
     def columns(block: slice) -> torch.Tensor:
+        # As functional.unfold, but copied from a view, which takes a third of the time.
         rows = images[block.start * each : block.stop * each]
-        unfolded = functional.unfold(rows, kernel, dilation=dilation, stride=stride)
-        return _by_unit(unfolded, groups, each)
+        row, channel, down, right = rows.stride()
+        steps = (dilation[0] * down, dilation[1] * right, stride[0] * down, stride[1] * right)
+        view = rows.as_strided((*rows.shape[:2], *kernel, *back.shape[2:]), (row, channel, *steps))
+        return _by_unit(view.flatten(4).flatten(1, 3), groups, each)
 
     outputs = _by_unit(back.flatten(2), groups, each)
     if layer.weight.requires_grad:

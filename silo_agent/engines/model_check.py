@@ -21,7 +21,8 @@ def assert_private(module: nn.Module) -> None:
     """Refuse, by name:
 
     (1) batch statistics, (2) running statistics, (3) one parameter in two places, (4) frozen parameters that
-    are sent and noised all the same, (5) coarse numbers, in which norms come out short.
+    are sent and noised all the same, (5) coarse numbers, in which norms come out short, (6) activations that
+    overwrite what a layer's gradients are computed from.
 
     Raises:
         ConfigurationError: with every layer that was found.
@@ -43,6 +44,9 @@ def _faults(module: nn.Module) -> Iterator[str]:
         # (2)
         if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
             yield f"{name}: {kind} keeps statistics of records; write track_running_stats=False"
+        # (6)
+        if getattr(layer, "inplace", False):
+            yield f"{name}: {kind} changes its input in place; write inplace=False"
     owners: dict[nn.Parameter, str] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         # (3)

@@ -131,6 +131,19 @@ class _DropoutFunction(nn.Module):
         return result
 
 
+class _InPlace(nn.Module):
+    """Overwrites a layer's output by a function, which no layer shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.out = nn.Linear(WIDTH, 1)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.out(torch.relu_(self.layer(given)))
+        return result
+
+
 def _tied() -> nn.Module:
     first, second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
     second.weight = first.weight
@@ -159,6 +172,11 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "tied": (_tied, r"2\.weight: it is the parameter 0\.weight as well; give each layer its own"),
     "frozen": (_frozen, r"0\.weight: it is frozen; make it a buffer"),
     "half": (lambda: nn.Linear(WIDTH, 1).half(), r"expected float32 or float64, got torch\.float16"),
+    "in_place": (
+        lambda: nn.Sequential(nn.Linear(WIDTH, 3), nn.ReLU(inplace=True), nn.Linear(3, 1)),
+        "1: ReLU changes its input in place; write inplace=False",
+    ),
+    "in_place_function": (_InPlace, r"model\.layer: its input or output is changed in place"),
     "coupled": (lambda: _then_linear(_Centred()), "records are not apart"),
     "changing_buffer": (lambda: _then_linear(_Counting()), r"model\.0\.seen: training changes this buffer"),
     "behind_the_hooks": (_BehindTheHooks, "no engine can train it privately"),
