@@ -49,6 +49,33 @@ def utility() -> str:
     return "\n".join(lines)
 
 
+def accuracy() -> str:
+    """Each way to learn from four silos, on each dataset's hardest split (benchmarks/utility.py)."""
+    result = _result("utility")
+    lines = [
+        f"{result['silos']} silos, δ = {result['delta']:g}, linear models on columns or fixed features; "
+        "percent right, or 100 · AUC for heart, mean ± spread over seeds, one seed where no spread is shown "
+        "(`python benchmarks/utility.py`; `docs/recipes.md`):",
+        "",
+        "| dataset, split | method | ε = 1 | ε = 3 | ε = 8 |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    cells: dict[tuple[str, str], dict[float | None, str]] = {}
+    for dataset in dict.fromkeys(row["dataset"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["dataset"] == dataset]
+        splits = {row["split"] for row in rows}
+        split = next(one for one in ("natural", "label skew", "IID") if one in splits)
+        for row in rows:
+            if row["split"] in (split, "pooled"):
+                spread = f" ± {row['spread']:.1f}" if len(row["scores"]) > 1 else ""
+                place = (f"{dataset.replace('_', ' ')}, {split}", row["method"])
+                cells.setdefault(place, {})[row["epsilon"]] = f"{row['mean']:.1f}{spread}"
+    for (where, method), by_epsilon in cells.items():
+        shown = [by_epsilon.get(epsilon, by_epsilon.get(None, "–")) for epsilon in (1.0, 3.0, 8.0)]
+        lines.append(f"| {where} | {method} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
 def memory() -> str:
     """Peak memory of each process for a large update (benchmarks/streaming_memory.py)."""
     result = _result("streaming_memory")
@@ -189,6 +216,7 @@ def help_text() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "utility": utility,
+    "accuracy": accuracy,
     "memory": memory,
     "secagg": secagg,
     "streaming": streaming,

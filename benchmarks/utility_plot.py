@@ -53,6 +53,6 @@ def plot(result: dict[str, Any], path: Path) -> None:
         axes.set_title(f"{dataset.replace('_', ' ')}, {split}", fontsize=10)
         axes.set_ylabel("100 · AUC" if rows[0]["metric"] == "AUC" else "% right")
         axes.spines[["top", "right"]].set_visible(False)
-    panels[-1].legend(fontsize=7, frameon=False)
+    panels[0].legend(fontsize=7, frameon=False, loc="center right")
     figure.suptitle(f"{result['silos']} silos, δ = {result['delta']:g}", fontsize=10)
     figure.savefig(path, dpi=150)
