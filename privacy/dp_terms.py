@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen, Real
 from privacy.model_terms import Count
-from privacy.vector_terms import MetricTerms, PositiveReal
+from privacy.vector_terms import LEAST_REAL, MetricTerms, NoiseMultiplier, PositiveReal
 
-Fraction = Annotated[Real, Field(gt=0, le=1)]
+Fraction = Annotated[Real, Field(ge=1e-12, le=1)]
+"""A smaller rate samples nobody, and accountants run out of digits."""
 
 
 class DpTerms(Frozen):
@@ -33,10 +34,10 @@ class DpTerms(Frozen):
     adjacency: Literal["add_remove"] = "add_remove"
     sampling: Literal["poisson"] = "poisson"
     sample_rate: Fraction
-    noise_multiplier: PositiveReal
+    noise_multiplier: NoiseMultiplier
     clip_l2: PositiveReal
     normaliser: PositiveReal
-    delta: Annotated[Real, Field(gt=0, lt=1)]
+    delta: Annotated[Real, Field(ge=LEAST_REAL, lt=1)]
     records_per_unit: Count = Field(default=1, exclude_if=lambda count: count == 1)
     """Most records of one patient that are used: the first in the file's order, whoever else is in it. With 1
     a second record of a patient is refused."""

@@ -21,11 +21,11 @@ from privacy.model_terms import ModelTerms as ModelTerms
 from privacy.model_terms import TensorSpec as TensorSpec
 from privacy.query_terms import QueryTerms
 from privacy.schema import DataSchema
-from privacy.vector_terms import MAX_FURTHER, FurtherVector, PositiveReal, check_further
+from privacy.vector_terms import LEAST_REAL, MAX_FURTHER, FurtherVector, PositiveReal, check_further
 from privacy.vector_terms import VectorTerms as VectorTerms
 
 PROTOCOL: Literal["sealsum/1"] = "sealsum/1"
-StepSize = Annotated[Real, Field(gt=0, le=1e6)]
+StepSize = Annotated[Real, Field(ge=LEAST_REAL, le=1e6)]
 """Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
 SchemeName = Literal["additive", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks"]
 """How updates are added up unseen; ``privacy.secagg.catalogue`` says what each withstands."""

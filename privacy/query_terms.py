@@ -17,7 +17,7 @@ from privacy.ids import HexDigest
 from privacy.model_terms import ModelTerms
 from privacy.schema import Column
 
-Share = Annotated[Real, Field(gt=0, le=1000)]
+Share = Annotated[Real, Field(ge=1e-6, le=1000)]
 Threshold = Annotated[Real, Field(gt=0, lt=1)]
 MetricName: TypeAlias = Literal["accuracy", "auc", "calibration", "confusion", "loss"]
 METRIC_NAMES: Final[tuple[MetricName, ...]] = ("accuracy", "auc", "calibration", "confusion", "loss")

@@ -13,7 +13,13 @@ from pydantic import Field, StringConstraints, model_validator
 
 from privacy.canonical import Frozen, Real
 
-PositiveReal = Annotated[Real, Field(gt=0)]
+LEAST_REAL: Final = 1e-30
+MOST_REAL: Final = 1e30
+"""Far beyond any sensible term; within them no square, product or quotient that a gate forms over- or
+underflows: what would end a silo's process with an arithmetic error is refused as a message instead."""
+PositiveReal = Annotated[Real, Field(ge=LEAST_REAL, le=MOST_REAL)]
+NoiseMultiplier = Annotated[Real, Field(ge=LEAST_REAL, le=1e6)]
+"""With more, nothing is left to release, and accountants run out of digits."""
 FurtherName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 MetricName = Literal["accuracy", "loss"]
 METRICS: Final = "metrics"
@@ -50,7 +56,7 @@ class MetricTerms(Frozen):
     """
 
     names: Annotated[tuple[MetricName, ...], Field(min_length=1)]
-    noise_multiplier: PositiveReal
+    noise_multiplier: NoiseMultiplier
     """σ of the noise on that sum, relative to its sensitivity of 1."""
     loss_cap: PositiveReal | None = None
     """Losses are capped here and divided by it; goes with ``loss``, and only with it."""

@@ -235,6 +235,7 @@ class Federation:
             "training": job.training,
             "dp": job.dp,
             "vector": job.vector,
+            "further": job.further,
             "query": job.query,
             "min_survivors": job.min_silos,
             "deadline_s": job.round_deadline_s,

@@ -20,10 +20,10 @@ from privacy.plan import VectorTerms
 from privacy.vector_terms import METRICS, MetricTerms
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
+from silo_agent.queries.scores import scores_of
 from silo_agent.randomness import gaussian
 from silo_agent.update import GridUpdate
 
-_RECORDS_AT_ONCE = 4096
 _MARGIN = 1.0 - 1e-12
 """Means and sums of float64 round by far less; scaled this much tighter each unit stays within its bound."""
 
@@ -64,30 +64,25 @@ def unit_metrics(
     return np.column_stack([means, np.ones(len(means))])
 
 
-@torch.no_grad()
 def _record_metrics(
     module: nn.Module, records: Records, rows: NDArray[np.intp], terms: MetricTerms
 ) -> NDArray[np.float64]:
-    found = [np.empty((0, len(terms.names)))]
-    dtype = next(module.parameters()).dtype
-    for start in range(0, len(rows), _RECORDS_AT_ONCE):
-        here = rows[start : start + _RECORDS_AT_ONCE]
-        labels = torch.from_numpy(records.labels[here]).to(dtype)
-        logits = module(torch.from_numpy(records.features[here]).to(dtype))
-        if records.classes == 2:
-            losses = binary_cross_entropy_with_logits(logits.squeeze(-1), labels, reduction="none")
-            right = (logits.squeeze(-1) > 0) == (labels > 0)
-        else:
-            losses = cross_entropy(logits, labels.long(), reduction="none")
-            right = logits.argmax(dim=-1) == labels.long()
-        cap, loss = terms.loss_cap or 1.0, losses.double().numpy()
-        metrics = {
-            "accuracy": right.double().numpy(),
-            # Written so that NaN becomes the cap.
-            "loss": np.where(loss < cap, loss, cap) / cap,
-        }
-        found.append(np.column_stack([metrics[name] for name in terms.names]))
-    return np.concatenate(found)
+    """From scores of one record at a time: see ``scores_of``."""
+    logits = torch.from_numpy(scores_of(module, records, rows))
+    labels = torch.from_numpy(records.labels[rows]).double()
+    if records.classes == 2:
+        losses = binary_cross_entropy_with_logits(logits[:, 0], labels, reduction="none")
+        right = (logits[:, 0] > 0) == (labels > 0)
+    else:
+        losses = cross_entropy(logits, labels.long(), reduction="none")
+        right = logits.argmax(dim=-1) == labels.long()
+    cap, loss = terms.loss_cap or 1.0, losses.numpy()
+    metrics = {
+        "accuracy": right.double().numpy(),
+        # Written so that NaN becomes the cap.
+        "loss": np.where(loss < cap, loss, cap) / cap,
+    }
+    return np.column_stack([metrics[name] for name in terms.names])
 
 
 def _vector(task: Task) -> VectorTerms:

@@ -49,12 +49,13 @@ def schema_read(job: JobSpec) -> DataSchema:
     """The schema under which the silo reads its data for this job.
 
     Statistics need to know what is missing, and values as they are: the job's schema with an indicator for
-    every feature and no common length for records. Ranges, categories and what means "missing" stay its own.
+    every feature, no transform and no common length for records. Ranges, categories and what means "missing"
+    stay its own.
     """
     if not isinstance(job.query, StatisticsTerms):
         return job.data
     features = tuple(_with_indicator(feature) for feature in job.data.features)
-    return job.data.model_copy(update={"features": features, "record_norm": None})
+    return job.data.model_copy(update={"features": features, "record_norm": None, "transform": None})
 
 
 def _with_indicator(feature: Feature) -> Feature:

@@ -15,19 +15,25 @@ from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
 
 
-def scores_of(module: nn.Module, records: Records) -> NDArray[np.float64]:
+def scores_of(
+    module: nn.Module, records: Records, rows: NDArray[np.intp] | None = None
+) -> NDArray[np.float64]:
     """Logits in evaluation mode, float64[n, outputs]; some may be NaN or infinite.
+
+    Args:
+        rows: of which records; of all of them if left out.
 
     Raises:
         ConfigurationError: the model has another number of outputs than the label needs.
     """
     module.eval()
-    place = torch.zeros((1, *records.features.shape[1:]), dtype=torch.float32)
-    scores = np.empty((len(records), records.logits))
+    place = torch.zeros((1, *records.features.shape[1:]), dtype=next(module.parameters()).dtype)
+    asked = np.arange(len(records)) if rows is None else rows
+    scores = np.empty((len(asked), records.logits))
     with torch.inference_mode():
-        for row, features in enumerate(records.features):
+        for row, record in enumerate(asked):
             # Always the same memory: kernels may differ by alignment.
-            place[0] = torch.from_numpy(features)
+            place[0] = torch.from_numpy(records.features[record])
             logits = module(place)
             if logits.shape != (1, records.logits):
                 raise ConfigurationError(
