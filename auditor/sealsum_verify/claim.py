@@ -50,6 +50,7 @@ def check_claim(
     # (a)
     for field, expected in _terms(job).items():
         demand(field in claim and same(claim[field], expected), ENTRY, f"{field} is not what the job says")
+    demand(not dp or claim.get("model", {}).get("kind") == dp["model"], ENTRY, "model.kind: not the job's")
     # (b)
     demand(sorted(claim["silos"]) == sorted(spending), ENTRY, "silos: expected those whose ledgers reserved")
     brackets: dict[str, Bracket] = {}
@@ -76,8 +77,7 @@ def _bracket(dp: Json, silo: str, spent: Spending, row: Json, name: str, noise: 
     lower, upper = (bound(rate, noise, spent.steps, delta) for bound in (epsilon_lower, epsilon_upper))
     claimed, rdp = float(row[name]), float(row[f"{name}_rdp"])
     demand(claimed <= upper + _ROUNDING, ENTRY, f"{silo}: {name} {claimed:g} is above the bound {upper:.4f}")
-    least = f"{silo}: {name} {claimed:g} is below {lower:.4f}, the least it can be"
-    demand(claimed >= lower, ENTRY, least)
+    demand(claimed >= lower, ENTRY, f"{silo}: {name} {claimed:g} is below {lower:.4f}, the least it can be")
     near = math.isclose(rdp, upper, rel_tol=_RDP_TOLERANCE, abs_tol=_RDP_TOLERANCE)
     demand(near, ENTRY, f"{silo}: its RDP value {rdp:g} is not near ours, {upper:.4f}")
     capped = claimed <= float(cap) + _ROUNDING and delta <= float(spent.delta_cap)
@@ -106,14 +106,18 @@ def _terms(job: Job) -> Json:
     known = (dp["model"], dp["adjacency"], dp["sampling"]) == expected
     demand(known, entry, "this program accounts for silos' noise, add/remove, Poisson sampling alone")
     # A silo that takes further steps from its own noise moves its later gradients: shares do not add up.
-    one_step = job.terms["training"]["algorithm"] not in ("fedavg", "dp_fedavg")
+    algorithm, steps = job.terms["training"]["algorithm"], job.terms["training"]["local_steps"]
+    one_step = steps == 1 and algorithm not in ("fedavg", "dp_fedavg")
     demand(one_step or not shared, entry, "noise is shared by algorithms of one step a round alone")
-    asks = job.terms["training"]["algorithm"] in ("dp_statistics", "dp_evaluation")
+    asks = algorithm in ("dp_statistics", "dp_evaluation")
     demand(asks == ("query" in job.terms), entry, "its algorithm answers queries exactly if it has one")
-    fields = ("sample_rate", "noise_multiplier", "noise_shares", "clip_l2", "normaliser")
-    mechanism = {field: dp[field] for field in (*fields, *(["metrics"] if "metrics" in dp else []))}
-    mechanism |= {"name": "poisson_gaussian", "steps_per_round": job.terms["training"]["local_steps"]}
-    return scheme | {"mechanism": mechanism} | {field: dp[field] for field in ("unit", "adjacency", "delta")}
+    # A query reads every unit: no sampling makes it cheaper.
+    demand(not asks or float(dp["sample_rate"]) == 1, entry, "a query is charged for all units")
+    demand("metrics" not in dp or algorithm == "dp_fedsgd", entry, f"{algorithm} releases no metrics")
+    fields = ("sample_rate", "noise_multiplier", "noise_shares", "clip_l2", "normaliser", "metrics")
+    mechanism = {"name": "poisson_gaussian", "steps_per_round": steps} | {f: dp[f] for f in fields if f in dp}
+    counted = {field: dp.get(field, 1) for field in ("unit", "adjacency", "delta", "records_per_unit")}
+    return scheme | counted | {"mechanism": mechanism}
 
 
 def _sentence(claim: Json, job: Job) -> str:

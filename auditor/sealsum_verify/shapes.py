@@ -38,7 +38,7 @@ SHAPES = {
     "tensor": "name:text shape:[int]",
     "training": "local_steps:int *",
     "dp": "model:text noise_shares:int? unit:text adjacency:text sampling:text sample_rate:real "
-    "noise_multiplier:real clip_l2:real normaliser:real delta:real metrics~:metrics",
+    "noise_multiplier:real clip_l2:real normaliser:real delta:real records_per_unit~:int metrics~:metrics",
     "plan": "protocol:text session:session federation:name charter:hex roster_epoch:int policy:hex job:name "
     "job_digest:hex round:int rounds:int scheme:text threshold:int? he:text? validity:validity? "
     "architecture:hex model:hex parameters:int cohort:[silo] servers:[server] "
@@ -91,7 +91,7 @@ SHAPES = {
     "fallback:event? delta:real log_head:head",
     "begin": "job_digest:hex context:hex round:int log_head:head",
     "event": "mechanism:text sample_rate:real noise_multiplier:real steps:int",
-    "claim": "silos:{spent} statement:text *",
+    "claim": "silos:{spent} statement:text model~:object *",
     "spent": "epsilon:real epsilon_rdp:real epsilon_fallback:real epsilon_fallback_rdp:real rounds:int "
     "steps:int",
 }

@@ -34,16 +34,10 @@ CHECKS = (
     "silos' ledgers are whole and charged each round before it ran",
     "the claimed ε is what the ledgers cost, by this program's own accountant",
 )
+_OF_THE_FEDERATION = {"manifest.json", "manifest.sig", "who/charter.json", "who/officer.json"}
+_OF_THE_JOB = {"policy/policy.yaml", "job/job.json", "data/card.json", "dp/claim.json"}
 FIXED_FILES = frozenset(
-    {"manifest.json", "manifest.sig", "who/charter.json", "who/officer.json", "policy/policy.yaml"}
-    | {
-        "job/job.json",
-        "data/card.json",
-        "dp/claim.json",
-        "software/versions.json",
-        "report.html",
-        "VERIFY.md",
-    }
+    _OF_THE_FEDERATION | _OF_THE_JOB | {"software/versions.json", "report.html", "VERIFY.md"}
 )
 SELF_REPORTED = frozenset({"audit/attack.json"})
 """What whoever exported the pack may add: hashed and signed like the rest, and believed by no check."""
