@@ -13,8 +13,9 @@ from policies.rules_binding import binding_findings
 from policies.rules_epsilon import MAX_SIGNAL
 from policies.rules_plan import PLAN_RULES, limit_findings, plan_findings
 from policies.rules_validity import validity_as_required
-from privacy.plan import CohortMember, DpTerms, JobSpec, RoundPlan, ServerSlot, ValidityClaim
+from privacy.plan import CohortMember, DpTerms, JobSpec, RoundPlan, ServerSlot, ValidityClaim, VectorTerms
 from privacy.query_terms import EvaluationTerms, LossMetric
+from privacy.vector_terms import FurtherVector, MetricTerms
 from tests.unit.policies.policies_terms import (
     Round,
     altered,
@@ -304,7 +305,15 @@ def test_no_plan_rule_is_idle() -> None:
             {**_dp_of(honest.plan), "model": "distributed", "noise_shares": 50, "noise_multiplier": 1e6}
         ),
     )
-    plans = (hostile, loose_dp, crowd, unsound, asking)
+    coarse = VectorTerms(coordinate_bound=1e-3, scale_bits=1)
+    beside = altered(
+        honest.plan,
+        further=tuple(FurtherVector(name=name, coordinates=2, terms=coarse) for name in ("metrics", "more")),
+        dp=DpTerms.model_validate(
+            {**_dp_of(honest.plan), "metrics": MetricTerms(names=("accuracy",), noise_multiplier=1.0)}
+        ),
+    )
+    plans = (hostile, loose_dp, crowd, unsound, asking, beside)
     for rule in PLAN_RULES:
         assert any(
             list(rule(spec, plan, one_operator))

@@ -15,9 +15,11 @@ from policies.gates import admit_plan, clear_cohort
 from policies.loader import load_threat_model
 from policies.rules_validity import validity_as_required
 from policies.upload_size import upload_bytes
-from privacy.plan import CohortMember, RoundPlan, ServerSlot, ValidityClaim
+from privacy.plan import CohortMember, RoundPlan, ServerSlot, ValidityClaim, VectorTerms
+from privacy.query_terms import CountStatistic, StatisticsTerms
 from privacy.secagg.he.framing import Form, he_stretches, part_bytes
 from privacy.secagg.he.parameters import parameters_named
+from privacy.vector_terms import FurtherVector
 from privacy.wire.messages import Refusal
 from tests.unit.policies.policies_terms import altered, bent, bent_demo, honest_round, planned_round, unjudged
 
@@ -47,6 +49,14 @@ def _servers(plan: RoundPlan) -> st.SearchStrategy[Any]:
     stranger = st.builds(ServerSlot, server=NAME, verify_key=HEX)
     strangers = st.lists(stranger, min_size=2, max_size=3)
     return st.one_of(st.permutations(plan.servers), strangers).map(tuple)
+
+
+NAME_OF_VECTOR = st.from_regex(r"[a-z][a-z0-9_]{0,31}", fullmatch=True).filter(lambda name: name != "model")
+
+
+def _one_vector(name: str, coordinates: int) -> tuple[FurtherVector, ...]:
+    terms = VectorTerms(coordinate_bound=1.0, scale_bits=16)
+    return (FurtherVector(name=name, coordinates=coordinates, terms=terms),)
 
 
 FORGERIES: dict[str, Callable[[RoundPlan], st.SearchStrategy[Any]]] = {
@@ -92,6 +102,8 @@ FORGERIES: dict[str, Callable[[RoundPlan], st.SearchStrategy[Any]]] = {
         },
     ),
     "vector": _inside("vector", {"coordinate_bound": REAL, "scale_bits": st.integers(1, 30)}),
+    "further": lambda plan: st.builds(_one_vector, NAME_OF_VECTOR, st.integers(1, 1024)),
+    "query": lambda plan: st.just(StatisticsTerms(statistics=(CountStatistic(),))),
     "min_survivors": lambda plan: st.integers(2, 1000),
     "deadline_s": lambda plan: st.integers(1, 86400),
 }
