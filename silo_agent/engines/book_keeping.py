@@ -138,9 +138,9 @@ class BookKeeping:
                 f"model.{name}: its input or output is changed in place after the call; write inplace=False"
             )
         if len(call.given) != rows or len(call.output) != rows:
+            # How many there are is a secret, and messages end in logs.
             raise ConfigurationError(
-                f"model.{name}: expected records in its input's first dimension, got {len(call.given)} rows "
-                f"for {rows} records"
+                f"model.{name}: expected one row a record in its input's first dimension"
             )
 
     def _passes(self, records: Records, sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:

@@ -78,8 +78,8 @@ class OpacusHooks:
         if len(sample) != units * each:
             # Layers that see tokens, say, as a batch would each be clipped by themselves.
             raise ConfigurationError(
-                f"model: expected one gradient for each of {units * each} records, got {len(sample)}; keep "
-                "records apart in the first dimension of every layer's input"
+                "model: expected one gradient a record; keep records apart in the first dimension of every "
+                "layer's input"
             )
         if each == 1:
             return sample.flatten(1)

@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "coupled": (lambda: _then_linear(_Centred()), "records are not apart"),
     "changing_buffer": (lambda: _then_linear(_Counting()), r"model\.0\.seen: training changes this buffer"),
     "behind_the_hooks": (_BehindTheHooks, "no engine can train it privately"),
-    "tokens_as_batch": (_TokensAsBatch, "records in its input's first dimension, got 9 rows for 3 records"),
+    "tokens_as_batch": (_TokensAsBatch, "one row a record in its input's first dimension"),
     "dropout_function": (_DropoutFunction, r"nn\.Dropout rather than its function"),
     "other_width": (lambda: nn.Linear(WIDTH + 1, 1), f"does not take {WIDTH} numbers"),
     "no_output_each": (lambda: nn.Sequential(nn.Linear(WIDTH, 1), nn.Flatten(0)), r"expected \[3, outputs\]"),
