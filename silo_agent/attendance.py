@@ -29,11 +29,13 @@ from silo_agent.checked_model import CheckedModel, check_evaluated
 from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
 from silo_agent.encoded import EncodedUpdate
+from silo_agent.engines.probe import assert_outputs
 from silo_agent.engines.workbench import Workbench
 from silo_agent.job_secrets import JobSecrets
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
 from silo_agent.models.adapters import ModelAdapter
+from silo_agent.models.layouts import outputs_for
 from silo_agent.outbox import Contribution, Outbox, Stored
 from silo_agent.participation import (
     Invitation,
@@ -217,7 +219,10 @@ class Attendance:
         """What computes the gradients; a model that cannot be trained privately is refused uncharged."""
         if invitation.plan.dp is None or invitation.job.query is not None or adapter is None:
             return "autograd"
-        return self._workbench.engine(adapter, invitation.job.model, model.vector).name
+        engine = self._workbench.engine(adapter, invitation.job.model, model.vector)
+        classes = invitation.job.data.label.classes
+        assert_outputs(engine.module, invitation.job.model.inputs, outputs_for(classes))
+        return engine.name
 
     def _reserve(self, invitation: Invitation) -> Reserved | None:
         if self._foresight is not None:

@@ -46,6 +46,21 @@ def public_records(module: nn.Module, inputs: int) -> Records:
     return Records(features, labels, classes=max(2, outputs.shape[1]))
 
 
+def assert_outputs(module: nn.Module, inputs: int, logits: int) -> None:
+    """Refuse a model whose outputs are not what the label of a job takes, before a record is looked at.
+
+    Raises:
+        ConfigurationError: it has another number of outputs a record.
+    """
+    with torch.no_grad():
+        outputs = module(torch.zeros(1, inputs, dtype=next(module.parameters()).dtype))
+    if outputs.shape != (1, logits):
+        raise ConfigurationError(
+            f"model: expected {logits} outputs a record for the classes of the job's label, got "
+            f"{list(outputs.shape[1:])}; let the job's model fit its label"
+        )
+
+
 def assert_records_apart(module: nn.Module, records: Records) -> None:
     """Refuse a model in which a record's gradient depends on who else is in the batch.
 

@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from privacy.chain import Head
 from privacy.errors import PeerFault, SignatureRejected, Unprocessable
 from privacy.keystore import load_identity
+from privacy.model_terms import ModelTerms, TensorSpec
 from privacy.plan import RoundPlan
+from privacy.schema import ClassLabel
 from privacy.secagg.additive import SeedSumHalf, combine, ring_to_bytes, unseal_seed
 from privacy.secagg.encoding import decode
+from privacy.update import model_digest
 from privacy.wire.envelope import parse_envelope
 from privacy.wire.messages import ShareManifest
 from silo_agent.agent import EXIT_BUDGET, EXIT_DONE, Agent
@@ -129,6 +133,61 @@ def test_a_job_beyond_the_budget_is_refused_in_public_words_and_ends_with_4(
     _, entries = _account(servers, config)
     assert [entry.kind for entry in entries] == ["open"], "nothing was charged"
     assert not servers.uploads
+
+
+class Normalised:
+    """A model that couples the records of a batch."""
+
+    def layout(self, terms: ModelTerms) -> tuple[TensorSpec, ...]:
+        return terms.layout
+
+    def build(self, terms: ModelTerms) -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(terms.inputs), nn.Linear(terms.inputs, 1))
+
+
+NORMALISED = ModelTerms(
+    adapter="normalised",
+    inputs=2,
+    layout=tuple(
+        TensorSpec(name=name, shape=shape)
+        for name, shape in [("0.weight", (2,)), ("0.bias", (2,)), ("1.weight", (1, 2)), ("1.bias", (1,))]
+    ),
+)
+
+
+def test_a_model_that_couples_records_is_refused_before_anything_is_charged(
+    servers: Loopback, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = servers.federation.initial_model(NORMALISED.parameters)
+    first = model_digest(NORMALISED, [raw])
+    servers.models[first] = raw
+    adapters = {"normalised": f"{__name__}:Normalised"}
+    config = servers.silo_files(tmp_path, patients(80), model_adapters=adapters)
+    servers.open_round(servers.job(model=NORMALISED, initial_model=first))
+    servers.ended = True
+    assert _run(config) == EXIT_DONE
+    assert len(servers.refusals) == 1
+    [line] = _events(caplog, "refused")
+    assert "BatchNorm" in line.__dict__["reason"]
+    _, entries = _account(servers, config)
+    assert [entry.kind for entry in entries] == ["open"]
+
+
+def test_a_model_that_does_not_fit_the_label_is_refused_before_anything_is_charged(
+    servers: Loopback, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = servers.silo_files(tmp_path, patients(80))
+    data = servers.job().data.model_copy(
+        update={"label": ClassLabel(column="num", categories=("0", "1", "2"))}
+    )
+    servers.open_round(servers.job(data=data))
+    servers.ended = True
+    assert _run(config) == EXIT_DONE
+    assert len(servers.refusals) == 1
+    [line] = _events(caplog, "refused")
+    assert "expected 3 outputs a record" in line.__dict__["reason"]
+    _, entries = _account(servers, config)
+    assert [entry.kind for entry in entries] == ["open"]
 
 
 def test_a_silo_with_too_few_records_does_not_tell_how_many(
