@@ -35,7 +35,8 @@ from privacy.query_terms import (
 from privacy.schema import CategoricalFeature, DataSchema, Feature, NumericFeature
 
 SUM_MARGIN: Final = 1.0 - 2.0**-30
-"""Sums of bounded float64 numbers round by far less; multiplied by it, each patient stays within C."""
+"""Multiplied by it, each patient stays within C though sums of float64 numbers round: up to some thousand
+records in any order, and far more in an ordinary one (docs/privacy.md, What is not)."""
 
 Asked = Statistic | Metric
 

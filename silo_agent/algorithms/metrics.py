@@ -17,15 +17,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from privacy.dp.metrics import metrics_mechanism
 from privacy.errors import SealsumError
 from privacy.plan import VectorTerms
+from privacy.query_blocks import SUM_MARGIN
 from privacy.vector_terms import METRICS, MetricTerms
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
 from silo_agent.queries.scores import scores_of
 from silo_agent.randomness import gaussian
 from silo_agent.update import GridUpdate
-
-_MARGIN = 1.0 - 1e-12
-"""Means and sums of float64 round by far less; scaled this much tighter each unit stays within its bound."""
 
 
 def noisy_metrics(task: Task, sample: NDArray[np.intp]) -> GridUpdate:
@@ -42,7 +40,7 @@ def noisy_metrics(task: Task, sample: NDArray[np.intp]) -> GridUpdate:
         raise SealsumError("metrics: expected a plan with dp.metrics")
     mechanism = metrics_mechanism(task.privacy, terms, vector)
     total = unit_metrics(task.module().eval(), task.records, sample, terms).sum(axis=0)
-    unit = _MARGIN * mechanism.clip / math.sqrt(terms.coordinates)
+    unit = SUM_MARGIN * mechanism.clip / math.sqrt(terms.coordinates)
     scaled = mechanism.steps_per_unit * unit * total
     return GridUpdate(np.rint(scaled) + np.rint(gaussian(terms.coordinates, mechanism.deviation)))
 
