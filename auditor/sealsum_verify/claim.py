@@ -38,11 +38,11 @@ def check_claim(
     """(12) The claim is true of the ledgers:
 
     (a) its scheme, unit, records a unit, adjacency, δ, mechanism and whose noise it is are the job's; (b) it
-    names exactly the silos that reserved, with their rounds and steps; (c) each ε, with all noise and with the silo's own alone, lies
-    between the lower and the upper bound computed here, its RDP value agrees with ours; (d) ε and δ are
-    within the caps that the silo signed into its ledger; (e) the sentence for people gives the same
-    numbers; (f) where noise comes in shares, so many honest silos' shares are in every sum that a plan allows
-    to open.
+    names exactly the silos that reserved, with their rounds and steps; (c) each ε, with all noise and with
+    the silo's own alone, lies between the lower and the upper bound computed here, its RDP value agrees with
+    ours; (d) ε and δ are within the caps that the silo signed into its ledger; (e) the sentence for people
+    gives the same numbers; (f) where noise comes in shares, so many honest silos' shares are in every sum
+    that a plan allows to open.
     """
     dp = job.terms["dp"]
     # (f)
