@@ -7,16 +7,18 @@ stands for the noise at which the whole job costs at most that, by the accountan
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field, ValidationError
 
 from privacy.canonical import Frozen, Real
 from privacy.dp.calibration import calibrated_noise
 from privacy.dp.grid import noise_at, tick_at_or_above
-from privacy.plan import Count, Fraction
+from privacy.plan import QUERIES, AlgorithmName, Count, Fraction
 from privacy.vector_terms import MetricTerms
+from sealsum.yaml_file import faults_of
 
+_TRAINING = tuple(name for name in get_args(AlgorithmName) if name not in QUERIES)
 _ONE_STEP = {"local_steps": 1, "learning_rate": 1.0}
 """Of ``dp_fedsgd``: what is left to choose is the server's learning rate."""
 
@@ -35,7 +37,7 @@ def with_defaults(tree: object) -> object:
     """A job file's tree with what it left out; what is wrong in it stays for the model to tell.
 
     Raises:
-        ValueError: a target ε beside the noise, or without a whole schedule.
+        ValueError: an unknown algorithm; a target ε beside the noise, or without a whole schedule.
         ConfigurationError: no noise meets the target.
     """
     if not isinstance(tree, dict) or not isinstance(tree.get("training"), dict):
@@ -43,6 +45,9 @@ def with_defaults(tree: object) -> object:
     dp = tree.get("dp")
     training: dict[str, Any] = {"server_learning_rate": 1.0} | tree["training"]
     training.setdefault("algorithm", "fedavg" if dp == "none" else "dp_fedsgd")
+    if training["algorithm"] not in _TRAINING:
+        known = ", ".join(_TRAINING)
+        raise ValueError(f"training.algorithm: expected one of {known}, got {training['algorithm']!r}")
     if training["algorithm"] == "dp_fedsgd":
         training = _ONE_STEP | training
     filled = tree | {"training": training}
@@ -58,7 +63,7 @@ def _calibrated(dp: dict[str, Any], rounds: object, local_steps: object) -> dict
     try:
         asked = _Schedule.model_validate(fields | {"rounds": rounds, "local_steps": local_steps})
     except ValidationError as error:
-        wrong = ", ".join(sorted({str(fault["loc"][0]) for fault in error.errors(include_url=False)}))
+        wrong = "; ".join(line.strip() for line in faults_of(error).splitlines())
         raise ValueError(
             f"dp.target_epsilon: expected a whole schedule to find the noise for; {wrong}"
         ) from error

@@ -26,11 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from policies.yaml_text import read_yaml
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.ids import JobName, Name
-from privacy.keystore import read_file
 from privacy.plan import (
     Count,
     DpTerms,
@@ -48,6 +46,7 @@ from privacy.update import model_bytes, model_digest
 from sealsum.job_defaults import with_defaults
 from sealsum.job_grid import finest_vector, noise_vector
 from sealsum.job_metrics import metrics_further
+from sealsum.yaml_file import faults_of, read_yaml_file
 from silo_agent.models.layouts import initial_vector, model_terms, outputs_for
 
 
@@ -108,7 +107,7 @@ class JobFile(Frozen):
                 layout=self.model.layout,
             )
         except ValidationError as error:
-            raise ConfigurationError(f"model: {_faults(error)}") from error
+            raise ConfigurationError(f"model: {faults_of(error).strip()}") from error
 
     def first_model(self) -> NDArray[np.float32]:
         """The built-in first weights, float32[d].
@@ -121,27 +120,34 @@ class JobFile(Frozen):
         return initial_vector(self.terms(), self.model.seed)
 
     def spec(self, charter: Charter, initial: NDArray[np.float32]) -> JobSpec:
-        """The job, bound to the charter and to the model it starts from."""
+        """The job, bound to the charter and to the model it starts from.
+
+        Raises:
+            ConfigurationError: fields that are valid each by itself do not make a job together.
+        """
         terms = self.terms()
-        return JobSpec(
-            job=self.job,
-            federation=charter.federation,
-            charter=charter.digest,
-            purpose=self.purpose,
-            dataset=self.dataset,
-            data=self.data,
-            model=terms,
-            initial_model=model_digest(terms, [model_bytes(initial)]),
-            training=self.training,
-            dp=self.dp,
-            rounds=self.rounds,
-            scheme=self.scheme,
-            vector=self.vector or self._grid(terms, len(charter.silos)),
-            validity=self.validity,
-            further=metrics_further(self.dp, self.scheme, len(charter.silos)),
-            min_silos=self.min_silos,
-            round_deadline_s=self.round_deadline_s,
-        )
+        try:
+            return JobSpec(
+                job=self.job,
+                federation=charter.federation,
+                charter=charter.digest,
+                purpose=self.purpose,
+                dataset=self.dataset,
+                data=self.data,
+                model=terms,
+                initial_model=model_digest(terms, [model_bytes(initial)]),
+                training=self.training,
+                dp=self.dp,
+                rounds=self.rounds,
+                scheme=self.scheme,
+                vector=self.vector or self._grid(terms, len(charter.silos)),
+                validity=self.validity,
+                further=metrics_further(self.dp, self.scheme, len(charter.silos)),
+                min_silos=self.min_silos,
+                round_deadline_s=self.round_deadline_s,
+            )
+        except ValidationError as error:
+            raise ConfigurationError(f"job {self.job}:\n{faults_of(error)}") from error
 
     def _grid(self, terms: ModelTerms, silos: int) -> VectorTerms:
         if self.dp is None or self.training.algorithm != "dp_fedsgd" or self.validity is not None:
@@ -155,23 +161,4 @@ def read_job_file(path: Path) -> JobFile:
     Raises:
         ConfigurationError: with every fault: the field, what was expected and what came.
     """
-    try:
-        text = read_file(path).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: expected UTF-8 text") from error
-    tree, findings = read_yaml(text)
-    if findings:
-        raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
-    try:
-        return JobFile.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigurationError(f"{path}:\n{_faults(error)}") from error
-
-
-def _faults(error: ValidationError) -> str:
-    lines = []
-    for fault in error.errors(include_url=False):
-        where = ".".join(str(step) for step in fault["loc"]) or "the file"
-        got = "" if fault["type"] == "missing" else f", got {str(fault['input'])[:80]!r}"
-        lines.append(f"  {where}: {fault['msg']}{got}")
-    return "\n".join(lines)
+    return read_yaml_file(path, JobFile)

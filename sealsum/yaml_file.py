@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from policies.yaml_text import read_yaml
 from privacy.canonical import Frozen
@@ -34,10 +35,16 @@ def read_yaml_file(path: Path, form: type[Form]) -> Form:
 
 
 def faults_of(error: ValidationError) -> str:
-    """One line a fault."""
-    lines = []
-    for fault in error.errors(include_url=False):
-        where = ".".join(str(step) for step in fault["loc"]) or "the file"
-        got = "" if fault["type"] == "missing" else f", got {str(fault['input'])[:80]!r}"
-        lines.append(f"  {where}: {fault['msg']}{got}")
-    return "\n".join(lines)
+    """One line a fault: the field, what was expected, what came and, if not plain, what to do."""
+    return "\n".join(f"  {_told(fault)}" for fault in error.errors(include_url=False))
+
+
+def _told(fault: ErrorDetails) -> str:
+    where = ".".join(str(step) for step in fault["loc"])
+    told = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "missing":
+        return f"{where}: {told}; add it"
+    if not where and fault["type"] == "value_error":
+        return told  # of fields together: the sentence names them, and their whole tree tells nothing
+    got = f"{where or 'the file'}: {told}, got {str(fault['input'])[:80]!r}"
+    return f"{got}; correct its name or leave it out" if fault["type"] == "extra_forbidden" else got

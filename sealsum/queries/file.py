@@ -39,7 +39,7 @@ from privacy.schema import DataSchema
 from privacy.secagg.encoding import assert_fits
 from privacy.secagg.rows import row_for
 from privacy.update import model_bytes, model_digest
-from sealsum.yaml_file import read_yaml_file
+from sealsum.yaml_file import faults_of, read_yaml_file
 from silo_agent.models.layouts import model_terms, outputs_for
 
 FINEST_BITS = 20
@@ -76,22 +76,25 @@ class NoiseRequest(Frozen):
         """As the job carries them; for an ε, the least noise that keeps it.
 
         Raises:
-            ConfigurationError: no noise does.
+            ConfigurationError: no noise does, or the noise is shared among an impossible number.
         """
         noise = self.noise_multiplier
         if noise is None:
             target = self.epsilon or 0.0
             noise = calibrated_noise(target, self.delta, 1.0, 1, "add_remove").noise_multiplier
-        return DpTerms(
-            model=self.model,
-            noise_shares=self.noise_shares,
-            unit=self.unit,
-            sample_rate=1.0,
-            noise_multiplier=noise,
-            clip_l2=self.clip_l2,
-            normaliser=1.0,
-            delta=self.delta,
-        )
+        try:
+            return DpTerms(
+                model=self.model,
+                noise_shares=self.noise_shares,
+                unit=self.unit,
+                sample_rate=1.0,
+                noise_multiplier=noise,
+                clip_l2=self.clip_l2,
+                normaliser=1.0,
+                delta=self.delta,
+            )
+        except ValidationError as error:
+            raise ConfigurationError(f"dp:\n{faults_of(error)}") from error
 
 
 class QueryFile(Frozen):
@@ -144,7 +147,8 @@ class QueryFile(Frozen):
         """The job, bound to the charter and to the very query.
 
         Raises:
-            ConfigurationError: as ``terms``, or no grid of the ring carries such sums.
+            ConfigurationError: as ``terms``; no grid of the ring carries such sums; or fields that are valid
+                each by itself do not make a job together.
             Unprocessable: the query does not fit the schema.
         """
         query = self.terms(weights)
@@ -156,24 +160,27 @@ class QueryFile(Frozen):
             learning_rate=1.0,
             server_learning_rate=1.0,
         )
-        return JobSpec(
-            job=self.job,
-            federation=charter.federation,
-            charter=charter.digest,
-            purpose=self.purpose,
-            dataset=self.dataset,
-            data=self.data,
-            model=answers,
-            initial_model=model_digest(answers, [model_bytes(no_answers(answers))]),
-            training=training,
-            dp=dp,
-            rounds=1,
-            scheme=self.scheme,
-            vector=self._vector(dp, training, answers.parameters, len(charter.silos)),
-            query=query,
-            min_silos=self.min_silos,
-            round_deadline_s=self.round_deadline_s,
-        )
+        try:
+            return JobSpec(
+                job=self.job,
+                federation=charter.federation,
+                charter=charter.digest,
+                purpose=self.purpose,
+                dataset=self.dataset,
+                data=self.data,
+                model=answers,
+                initial_model=model_digest(answers, [model_bytes(no_answers(answers))]),
+                training=training,
+                dp=dp,
+                rounds=1,
+                scheme=self.scheme,
+                vector=self._vector(dp, training, answers.parameters, len(charter.silos)),
+                query=query,
+                min_silos=self.min_silos,
+                round_deadline_s=self.round_deadline_s,
+            )
+        except ValidationError as error:
+            raise ConfigurationError(f"job {self.job}:\n{faults_of(error)}") from error
 
     def _vector(self, dp: DpTerms, training: TrainingTerms, coordinates: int, silos: int) -> VectorTerms:
         """The finest grid that carries the sum of so many patients and the noise, by this scheme."""

@@ -110,3 +110,23 @@ def test_shared_noise_is_written_with_its_shares(tmp_path: Path) -> None:
     assert asked.dp.own_noise_multiplier == pytest.approx(asked.dp.noise_multiplier / 2**0.5)
     with pytest.raises(ConfigurationError, match="noise_shares: expected it with model distributed"):
         read(tmp_path, ("unit: patient,", "unit: patient, model: distributed,"))
+
+
+def test_a_misspelt_algorithm_is_told_before_any_noise_is_sought(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"training\.algorithm: expected one of .*, got 'fedsgd'"):
+        read(tmp_path, ("{server", "{algorithm: fedsgd, server"))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("0.5}", "0.5, server: {tail_rounds: 21}}"), r"tail_rounds: expected at most 20"),
+        (("{server", "{local_steps: 5, server"), r"training: expected local_steps 1"),
+    ],
+)
+def test_fields_that_make_no_job_together_are_refused_as_configuration(
+    tmp_path: Path, change: tuple[str, str], told: str
+) -> None:
+    asked = read(tmp_path, change)
+    with pytest.raises(ConfigurationError, match=rf"job heart-risk:\n  .*{told}"):
+        asked.spec(Federation().charter, asked.first_model())

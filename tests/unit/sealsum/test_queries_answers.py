@@ -291,3 +291,10 @@ def test_a_query_that_does_not_fit_its_schema_is_refused(
     path.write_text(YAML.replace(old, new))
     with pytest.raises(Unprocessable, match=why):
         read_query_file(path).spec(FEDERATION.charter)
+
+
+def test_shared_noise_without_its_shares_is_refused_as_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "query.yaml"
+    path.write_text(YAML.replace("epsilon: 0.5", "epsilon: 0.5, model: distributed"))
+    with pytest.raises(ConfigurationError, match=r"dp:\n  noise_shares: expected it with model distributed"):
+        read_query_file(path).spec(FEDERATION.charter)
