@@ -168,11 +168,13 @@ def summarise(result: DemoResult, verdict: Verdict, evidence: str, duration_s: f
 
 def table_of(summary: Summary) -> Table:
     """The closing table of a run."""
-    table = Table(title="AUC on held-out patients (pooled: without DP), and ε spent", title_justify="left")
+    deltas = ", ".join(sorted({f"{silo.delta:g}" for silo in summary.silos}))
+    title = f"AUC on held-out patients (pooled: without DP), ε at δ = {deltas}"
+    table = Table(title=title, title_justify="left")
     table.add_column("hospital", no_wrap=True)
     shared = summary.noise_shares is not None
     fallback = ("ε_fallback",) if shared else ()
-    for heading in ("local only", "federated", "pooled", "ε spent", *fallback, "δ", "rounds"):
+    for heading in ("local\nonly", "federated", "pooled", "ε spent", *fallback, "rounds"):
         table.add_column(heading, justify="right")
     for silo in summary.silos:
         auc = silo.auc
@@ -183,7 +185,6 @@ def table_of(summary: Summary) -> Table:
             f"{auc.pooled:.3f}",
             f"{silo.epsilon:.3f}",
             *((f"{silo.epsilon_fallback:.3f}",) if shared else ()),
-            f"{silo.delta:g}",
             str(silo.rounds_trained),
         )
     table.add_section()
@@ -195,7 +196,6 @@ def table_of(summary: Summary) -> Table:
         f"{overall.pooled:.3f}",
         "",
         *(("",) if shared else ()),
-        "",
         str(summary.rounds),
         style="bold",
     )

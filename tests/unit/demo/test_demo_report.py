@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
+from io import StringIO
 from typing import get_args
 
 import pytest
+from rich.console import Console
 
 from privacy.plan import SchemeName
 from privacy.secagg.catalogue import SCHEMES
@@ -96,6 +98,17 @@ def test_a_pack_the_verifier_rejects_is_not_called_verified() -> None:
 
 def test_the_closing_table_has_a_row_a_hospital_and_one_for_all() -> None:
     assert table_of(summarise(example_result(), ACCEPTED, "evidence.zip", 61.2)).row_count == 5
+
+
+@pytest.mark.parametrize("noise_shares", [None, 2])
+def test_the_closing_table_cuts_no_heading_on_a_screen_of_80_columns(noise_shares: int | None) -> None:
+    summary = summarise(example_result(noise_shares=noise_shares), ACCEPTED, "evidence.zip", 61.2)
+    screen = Console(width=80, file=StringIO(), record=True)
+    screen.print(table_of(summary))
+    text = screen.export_text()
+    assert "…" not in text
+    assert text.splitlines()[1].endswith("┓")
+    assert ("ε_fallback" in text) is (noise_shares is not None)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
