@@ -57,6 +57,11 @@ def as_text(report: Report) -> str:
     for silo, found in report.epsilon.items():
         bounds = f"at least {found.lower:.4f} and at most {found.upper:.4f} by this program"
         lines.append(f"      {silo}: ε = {found.claimed:g} claimed after {found.rounds} rounds, {bounds}")
+        if (alone := found.fallback) is not None:
+            bounds = f"at least {alone.lower:.4f} and at most {alone.upper:.4f}"
+            lines.append(
+                f"      {silo}: should the secure sum fail, ε_fallback = {alone.claimed:g}, {bounds}"
+            )
     for name in report.self_reported:
         lines.append(f"      {name}: self-reported by whoever exported the pack, not verified")
     if report.fault is not None:
