@@ -11,6 +11,7 @@ PROFILES: dict[str, str] = {
     "cross-hospital-one-server": "the same where nobody else runs a server: masks between hospitals",
     "demo-hospitals": "cross-hospital-strict scaled to the four hospitals of the demonstration",
     "demo-validity": "demo-hospitals where hospitals prove a bound on their updates",
+    "demo-queries": "demo-hospitals that also release statistics and metrics, each charged to the budget",
     "demo-distributed": "demo-hospitals where hospitals share the noise, with caps on what that risks",
     "demo-pairwise": "demo-hospitals without share servers: masks between hospitals, one server",
     "demo-bfv": "demo-hospitals with one curious server that adds ciphertexts; no hospital colludes",
