@@ -36,7 +36,12 @@ _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
     help="Values of a number in job.yaml, such as dp.clip_l2=0.5,1 or rounds=20,60; may be repeated. "
     "[default: training.server_learning_rate from a quarter to four times the job's]",
 )
-@click.option("--budget-epsilon", type=float, required=True, help="ε that each trial's noise is made for.")
+@click.option(
+    "--budget-epsilon",
+    type=click.FloatRange(min=0, min_open=True),
+    required=True,
+    help="ε that each trial's noise is made for.",
+)
 @click.option(
     "--public", type=click.Path(path_type=Path), help="A CSV that everybody may read, under the job's schema."
 )
@@ -80,6 +85,7 @@ def tune(
         click.echo(json.dumps(_document(outcomes, best, total, "synthetic" if public is None else "public")))
         return
     _show_outcomes(outcomes, best, total, made_up_records=public is None)
+    click.echo(f"Best: {spelt(best.trial.settings)}, with dp.target_epsilon {budget_epsilon:g}.")
 
 
 def _tree(path: Path) -> dict[str, Any]:
@@ -107,7 +113,12 @@ def _grid(grids: Sequence[str], tree: dict[str, Any]) -> Grid:
         return read
     training = tree.get("training")
     rate = training.get("server_learning_rate", 1.0) if isinstance(training, dict) else 1.0
-    return {"training.server_learning_rate": [float(rate) * factor for factor in _FACTORS]}
+    try:
+        return {"training.server_learning_rate": [float(rate) * factor for factor in _FACTORS]}
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"training.server_learning_rate: expected a number, got {rate!r}; correct it or give --grid"
+        ) from error
 
 
 def _show_plan(trials: Sequence[Trial], total: float, as_json: bool) -> None:
@@ -137,7 +148,6 @@ def _show_outcomes(outcomes: Sequence[Outcome], best: Outcome, total: float, mad
         values = [f"{value:g}" for value in outcome.trial.settings.values()]
         table.add_row(*values, f"{outcome.trial.dp.noise_multiplier:.4g}", *shown)
     Console().print(table)
-    click.echo(f"Best: {spelt(best.trial.settings)}, with dp.target_epsilon {best.trial.epsilon:.6g}.")
     if made_up_records:
         click.echo("Records were made up: believe which settings fail, not how right the best is.")
     click.echo(

@@ -25,6 +25,7 @@ from sealsum.simulator.federation import Federation
 from sealsum.simulator.linear import LINEAR
 from sealsum.simulator.plan import RoundTerms
 from sealsum.simulator.practice import Practice
+from sealsum.yaml_file import faults_of
 from silo_agent.algorithms.catalogue import ALGORITHMS
 from silo_agent.models.adapters import ADAPTERS, predict_scores
 
@@ -93,11 +94,7 @@ def trials_of(tree: dict[str, Any], grid: Grid, budget: float) -> list[Trial]:
         try:
             job = JobFile.model_validate(filled)
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(step) for step in fault["loc"])
-            raise ConfigurationError(
-                f"grid: {spelt(settings)} makes no job: {where}: {fault['msg']}"
-            ) from error
+            raise ConfigurationError(f"grid: {spelt(settings)} makes no job:\n{faults_of(error)}") from error
         if job.dp is None:
             raise ConfigurationError("dp: expected the terms of a private job")
         trials.append(Trial(settings, job, job.dp))
