@@ -145,7 +145,7 @@ def test_held_out_records_are_in_no_silo(table: Path) -> None:
         (["--grid", "dp.clip_l2=one"], "expected PATH=V1,V2,… with numbers"),
         (["--grid", "clip"], "expected PATH=V1,V2,… with numbers"),
         (["--grid", "nowhere.at.all=1"], "such as dp.clip_l2, got nowhere.at.all"),
-        (["--grid", "dp.clip_l2=-1"], "makes no job: dp.clip_l2"),
+        (["--grid", "dp.clip_l2=-1"], "makes no job:\n  dp.clip_l2"),
         (["--grid", "rounds=" + ",".join(map(str, range(1, 202)))], "expected at most 200 trials, got 201"),
         (["--synthetic", "--public", "x.csv"], "got both"),
     ],
