@@ -9,7 +9,7 @@ from silo_agent.engines.book_keeping import BookKeeping
 from silo_agent.engines.engine import StepEngine
 from silo_agent.engines.model_check import assert_private
 from silo_agent.engines.opacus_hooks import OpacusHooks
-from silo_agent.engines.probe import assert_records_apart, assert_right, public_records
+from silo_agent.engines.probe import assert_records_apart, assert_right, at_other_weights, public_records
 
 
 def engine_for(module: nn.Module, inputs: int) -> StepEngine:
@@ -25,11 +25,15 @@ def engine_for(module: nn.Module, inputs: int) -> StepEngine:
     assert_private(module)
     records = public_records(module, inputs)
     assert_records_apart(module, records)
+    with at_other_weights(module):
+        assert_records_apart(module, records)
     refusals: list[str] = []
     for kind in (BookKeeping, OpacusHooks):
         try:
             engine = kind(module)
             assert_right(engine, records)
+            with at_other_weights(module):
+                assert_right(engine, records)
         except ConfigurationError as refusal:
             refusals.append(str(refusal))
         else:

@@ -1,7 +1,7 @@
 """Run an engine on a few public records and compare it with plain autograd, one record at a time.
 
 Finds what a module does not show by its layers: losses of one record that depend on another, buffers that
-training changes, parameters that a layer's hooks do not see. It is one look at one point, not a proof.
+training changes, parameters that a layer's hooks do not see. It looks at two points, and is no proof.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from silo_agent.data.records import Records
 from silo_agent.engines.engine import StepEngine
 from silo_agent.engines.loss import summed_loss
 
-_RECORDS: Final = 3
+_RECORDS, _RECORDS_OF_LARGE, _LARGE = 9, 3, 1 << 20
+"""A model with more parameters than the last is looked at with fewer records, whose gradients are held."""
+_SPREAD: Final = 0.3
+"""Of what is added to weights: far from zero, where gradients vanish, and not so far that they overflow."""
 _TOLERANCE: Final = {torch.float32: 1e-3, torch.float64: 1e-7}
 
 
@@ -32,18 +35,40 @@ def public_records(module: nn.Module, inputs: int) -> Records:
         ConfigurationError: the model does not take them, or has no output for each.
     """
     drawn = np.random.default_rng(0)
-    features = drawn.uniform(-1, 1, (_RECORDS, inputs)).astype(np.float32)
+    size = sum(parameter.numel() for parameter in module.parameters())
+    count = _RECORDS if size <= _LARGE else _RECORDS_OF_LARGE
+    features = drawn.uniform(-1, 1, (count, inputs)).astype(np.float32)
     try:
         with torch.no_grad():
             outputs = module(torch.from_numpy(features).to(next(module.parameters()).dtype))
     except (RuntimeError, IndexError, ValueError) as error:
         raise ConfigurationError(f"model: it does not take {inputs} numbers a record: {error}") from error
-    if outputs.ndim != 2 or len(outputs) != _RECORDS:
+    if outputs.ndim != 2 or len(outputs) != count:
         raise ConfigurationError(
-            f"model: expected [{_RECORDS}, outputs] for {_RECORDS} records, got {list(outputs.shape)}"
+            f"model: expected [{count}, outputs] for {count} records, got {list(outputs.shape)}"
         )
-    labels = (np.arange(_RECORDS) % 2).astype(np.float32)
+    labels = (np.arange(count) % 2).astype(np.float32)
     return Records(features, labels, classes=max(2, outputs.shape[1]))
+
+
+@contextmanager
+def at_other_weights(module: nn.Module) -> Iterator[None]:
+    """The module with public noise on its weights, and as it was afterwards, bit for bit.
+
+    At its own weights nothing may show: behind a last layer of zeros no gradient reaches the others.
+    """
+    drawn = np.random.default_rng(1)
+    kept = [parameter.detach().clone() for parameter in module.parameters()]
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = drawn.standard_normal(tuple(parameter.shape), dtype=np.float32)
+            parameter.add_(torch.from_numpy(noise).to(parameter.dtype), alpha=_SPREAD)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, before in zip(module.parameters(), kept, strict=True):
+                parameter.copy_(before)
 
 
 def assert_outputs(module: nn.Module, inputs: int, logits: int) -> None:

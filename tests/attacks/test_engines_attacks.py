@@ -183,7 +183,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "tokens_as_batch": (_TokensAsBatch, "one row a record in its input's first dimension"),
     "dropout_function": (_DropoutFunction, r"nn\.Dropout rather than its function"),
     "other_width": (lambda: nn.Linear(WIDTH + 1, 1), f"does not take {WIDTH} numbers"),
-    "no_output_each": (lambda: nn.Sequential(nn.Linear(WIDTH, 1), nn.Flatten(0)), r"expected \[3, outputs\]"),
+    "no_output_each": (lambda: nn.Sequential(nn.Linear(WIDTH, 1), nn.Flatten(0)), r"expected \[9, outputs\]"),
 }  # fmt: skip
 
 
@@ -207,6 +207,38 @@ def test_what_opacus_gets_wrong_is_refused() -> None:
     )  # fmt: skip
     with pytest.raises(ConfigurationError, match=r"padding_mode circular.*opacus_hooks does not see all"):
         engine_for(module.train(), WIDTH)
+
+
+def test_what_is_wrong_behind_a_last_layer_of_zeros_is_refused_too() -> None:
+    """Its first gradients are zero there, right or wrong: low-rank layers and heads begin like that."""
+    last = nn.Linear(2 * WIDTH, 1)
+    nn.init.zeros_(last.weight)
+    module = nn.Sequential(
+        nn.Unflatten(1, (1, WIDTH)), nn.Conv1d(1, 2, 3, padding=1, padding_mode="circular"), nn.Flatten(),
+        last,
+    )  # fmt: skip
+    with pytest.raises(ConfigurationError, match="opacus_hooks does not see all"):
+        engine_for(module.train(), WIDTH)
+
+
+class _CoupledInCrowds(nn.Module):
+    """Keeps records apart until there are more than four."""
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return given - given.mean(0) if len(given) > 4 else given
+
+
+def test_records_that_are_coupled_in_larger_batches_only_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="records are not apart"):
+        engine_for(_then_linear(_CoupledInCrowds()).train(), WIDTH)
+
+
+def test_looking_at_a_model_leaves_its_weights_as_they_were() -> None:
+    module = nn.Sequential(nn.Linear(WIDTH, 8), nn.Tanh(), nn.Linear(8, 1)).train()
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    engine_for(module, WIDTH)
+    for parameter, kept in zip(module.parameters(), before, strict=True):
+        assert torch.equal(parameter, kept)
 
 
 def test_a_plan_with_more_records_of_a_patient_than_the_threat_model_allows_is_refused() -> None:
