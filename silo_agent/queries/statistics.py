@@ -46,7 +46,8 @@ def _sum(asked: Asked, data: DataSchema, records: Records, shares: Vector) -> Ve
         index = _bin_index(asked, data, records)
         if not asked.by_label:
             return counted(index, shares, bins)
-        return counted(records.labels * bins + index, shares, data.label.classes * bins)
+        labels = records.labels.astype(np.float64)  # a float32 label beyond any class must not overflow
+        return counted(labels * bins + index, shares, data.label.classes * bins)
     if isinstance(asked, MeanStatistic | VarianceStatistic):
         return _moments(asked, data, records, shares)
     raise TypeError(f"{type(asked).__name__}: expected a statistic")

@@ -155,3 +155,11 @@ def test_in_steps_of_the_grid_one_patient_moves_the_sum_by_at_most_s_times_c(
         many = answered(job, Records(features, labels), weights)
         fewer = answered(job, Records(features[1:], labels[1:]), weights)
         assert np.linalg.norm(many - fewer) <= 2.0**job.vector.scale_bits * _clip(job)
+
+
+@pytest.mark.parametrize("label", [3e38, -3e38, np.inf, np.nan, 2.0, -1.0])
+def test_a_label_of_no_class_is_in_no_cell_of_a_histogram_by_label(label: float) -> None:
+    terms = StatisticsTerms(statistics=(HistogramStatistic(column="age", cuts=(21, 22), by_label=True),))
+    one = Records(np.zeros((1, WIDTH), dtype=np.float32), np.array([label], dtype=np.float32))
+    (sums,) = statistics_sums(terms, SMALL, one)
+    assert not sums.any()
