@@ -16,23 +16,9 @@ from sealsum.job_judgement import refuse_if_charter_does
 from sealsum.job_metrics import sentence, training_curve
 from sealsum.job_view import JobView
 from sealsum.model_files import model_file, read_model
+from sealsum.researcher_options import AGGREGATOR, JSON, PROXY, STATE
 from sealsum.sdk import Federation, JobHandle
 from silo_agent.transport import FederationClient
-
-_STATE = click.option(
-    "--state",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The researcher's own directory, as enrolment left it.",
-)
-_AGGREGATOR = click.option(
-    "--aggregator",
-    "url",
-    metavar="URL",
-    help="https:// address; needed until a charter is held that names it.",
-)
-_PROXY = click.option("--proxy", metavar="URL", help="Proxy to dial through; else HTTPS_PROXY.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 
 
 class JobFailed(PeerFault):
@@ -43,7 +29,7 @@ class JobFailed(PeerFault):
 
 def _connection(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say who dials whom."""
-    return _STATE(_AGGREGATOR(_PROXY(command)))
+    return STATE(AGGREGATOR(PROXY(command)))
 
 
 @click.group()
@@ -61,7 +47,7 @@ def job() -> None:
     help="Start from this safetensors file instead of the built-in first weights.",
 )
 @click.option("--wait", is_flag=True, help="Follow the job to its end.")
-@_JSON
+@JSON
 def submit(
     job_file: Path,
     state: Path,
@@ -90,7 +76,7 @@ def submit(
 @click.argument("name", metavar="JOB")
 @_connection
 @click.option("--wait", is_flag=True, help="Follow the job to its end.")
-@_JSON
+@JSON
 def show(name: str, state: Path, url: str | None, proxy: str | None, wait: bool, as_json: bool) -> None:
     """Show where a job stands, round by round."""
     with Federation.connect(

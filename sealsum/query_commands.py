@@ -24,28 +24,14 @@ from sealsum.model_files import read_model
 from sealsum.queries.asked import answer_of
 from sealsum.queries.file import QueryFile, no_answers, read_query_file
 from sealsum.queries.table import answer_table
+from sealsum.researcher_options import AGGREGATOR, JSON, PROXY, STATE
 from sealsum.sdk import Federation, JobHandle
 from silo_agent.transport import FederationClient
-
-_STATE = click.option(
-    "--state",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The researcher's own directory, as enrolment left it.",
-)
-_AGGREGATOR = click.option(
-    "--aggregator",
-    "url",
-    metavar="URL",
-    help="https:// address; needed until a charter is held that names it.",
-)
-_PROXY = click.option("--proxy", metavar="URL", help="Proxy to dial through; else HTTPS_PROXY.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
     """Who dials whom, and how the answer is shown."""
-    return _STATE(_AGGREGATOR(_PROXY(_JSON(command))))
+    return STATE(AGGREGATOR(PROXY(JSON(command))))
 
 
 class _Query(LazyGroup):
