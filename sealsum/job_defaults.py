@@ -37,7 +37,7 @@ def with_defaults(tree: object) -> object:
     """A job file's tree with what it left out; what is wrong in it stays for the model to tell.
 
     Raises:
-        ValueError: an unknown algorithm; a target ε beside the noise, or without a whole schedule.
+        ValueError: an unknown algorithm; a target ε beside the noise, or without a whole schedule; neither.
         ConfigurationError: no noise meets the target.
     """
     if not isinstance(tree, dict) or not isinstance(tree.get("training"), dict):
@@ -51,6 +51,8 @@ def with_defaults(tree: object) -> object:
     if training["algorithm"] == "dp_fedsgd":
         training = _ONE_STEP | training
     filled = tree | {"training": training}
+    if isinstance(dp, dict) and not {"noise_multiplier", "target_epsilon"} & set(dp):
+        raise ValueError("dp: expected noise_multiplier, or target_epsilon for it; got neither; add one")
     if isinstance(dp, dict) and "target_epsilon" in dp:
         filled["dp"] = _calibrated(dp, tree.get("rounds"), training.get("local_steps"))
     return filled

@@ -71,6 +71,13 @@ def test_a_target_becomes_noise_that_meets_it_and_hardly_more(tmp_path: Path, ro
     assert 2.99 < epsilon([whole], 1e-5) <= 3.0
 
 
+def test_neither_noise_nor_target_is_refused_by_both_names(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match="or target_epsilon for it; got neither"
+    ):
+        read(tmp_path, ("target_epsilon: 3, ", ""))
+
+
 def test_a_target_beside_the_noise_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="expected noise_multiplier or target_epsilon, got both"):
         read(tmp_path, ("target_epsilon: 3", "target_epsilon: 3, noise_multiplier: 2"))
