@@ -62,7 +62,5 @@ def _page(entry: Scheme) -> str:
     return "\n".join([f"{entry.name} ({state})", *body])
 
 
-def _spoken(cost: Cost | None) -> str:
-    if cost is None:
-        return "not measured beside a plaintext sum; docs/protocols.md has it in seconds"
+def _spoken(cost: Cost) -> str:
     return f"silo {cost.silo:g} ×, servers {cost.servers:g} × a plaintext sum"

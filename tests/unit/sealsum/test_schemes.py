@@ -108,10 +108,7 @@ def test_the_protocols_page_has_a_section_for_every_scheme() -> None:
 
 def test_the_cost_of_each_scheme_is_about_what_the_committed_benchmark_measured() -> None:
     """CPU time of shared machines varies; a figure that is off by half is another figure."""
-    told = {name: entry.cost for name, entry in SCHEMES.items() if entry.cost is not None}
-    assert {name for name in SCHEMES if name in MEASURED} == set(told), (
-        "what was measured is told, and no other"
-    )
+    told = {name: entry.cost for name, entry in SCHEMES.items()}
     proven = SCHEMES["additive"].cost_with_validity
     assert proven is not None
     told["validity"] = proven
