@@ -72,9 +72,7 @@ def test_a_target_becomes_noise_that_meets_it_and_hardly_more(tmp_path: Path, ro
 
 
 def test_neither_noise_nor_target_is_refused_by_both_names(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match="or target_epsilon for it; got neither"
-    ):
+    with pytest.raises(ConfigurationError, match="or target_epsilon for it; got neither"):
         read(tmp_path, ("target_epsilon: 3, ", ""))
 
 
