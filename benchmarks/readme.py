@@ -16,7 +16,6 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from privacy.secagg.catalogue import PROTOCOLS, SCHEMES
 from sealsum.cli import cli as sealsum
 
 ROOT = Path(__file__).parent.parent
@@ -124,13 +123,6 @@ def secagg() -> str:
         f"{1e3 * pairwise['silo_update_cpu_s']:.1f} ms go into the update; the rest, for keys, signatures "
         f"and Shamir shares, does not grow with it. {_against_peers(result)}",
     ]
-    if PROTOCOLS:
-        carried, others = (", ".join(f"`{name}`" for name in table) for table in (SCHEMES, PROTOCOLS))
-        lines += [
-            "",
-            f"Servers carry {carried}; not yet {others}, which exist as protocols with tests: a policy that "
-            "names one is refused (`sealsum scheme list`, `docs/protocols.md`).",
-        ]
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from privacy.dp.accountant import ACCOUNTANT, ACCOUNTANT_VERSION, epsilon, epsil
 from privacy.dp.events import DpEvent
 from privacy.ids import SiloId
 from privacy.plan import DpTerms, JobSpec
-from privacy.secagg.catalogue import PROTOCOLS, SCHEMES
+from privacy.secagg.catalogue import SCHEMES
 from silo_agent.ledger.spending import Account
 
 _DECIMALS = 4
@@ -116,7 +116,7 @@ def survivors_signed(scheme: str) -> str:
 
 def secagg_claim(job: JobSpec) -> dict[str, str]:
     """How updates were added up, in the catalogue's words; who withstands whom is for people to weigh."""
-    known = {**PROTOCOLS, **SCHEMES}[job.scheme]
+    known = SCHEMES[job.scheme]
     bound = "" if job.validity is None else job.validity.model_dump(mode="json")["norm_bound"]
     proof = f"every share server checked a proof that the norm of each update in a sum is at most {bound}"
     return {

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import click
 
-from privacy.secagg.catalogue import PROTOCOLS, SCHEMES, Cost, Scheme
+from privacy.secagg.catalogue import SCHEMES, Cost, Scheme
 
 _WIDTH = 100
 _LABEL = 16
@@ -26,7 +26,7 @@ def scheme() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 def list_schemes(as_json: bool) -> None:
     """List every scheme: what it withstands and costs, and when a policy refuses it."""
-    entries = [*SCHEMES.values(), *PROTOCOLS.values()]
+    entries = SCHEMES.values()
     if as_json:
         click.echo(json.dumps([_plain(entry) for entry in entries]))
         return
@@ -34,12 +34,11 @@ def list_schemes(as_json: bool) -> None:
 
 
 def _plain(entry: Scheme) -> dict[str, object]:
-    return {**asdict(entry), "validity": sorted(entry.validity), "available": entry.name in SCHEMES}
+    return {**asdict(entry), "validity": sorted(entry.validity)}
 
 
 def _page(entry: Scheme) -> str:
     """One scheme for people: its name, then a line for each property."""
-    state = "available" if entry.name in SCHEMES else "not available: no server carries it yet"
     lines = [
         ("withstands", entry.withstands),
         ("colluding", f"servers: {entry.colluding_servers}"),
@@ -59,7 +58,7 @@ def _page(entry: Scheme) -> str:
         textwrap.fill(text, _WIDTH, initial_indent=f"  {label:<{_LABEL}}", subsequent_indent=indent)
         for label, text in lines
     ]
-    return "\n".join([f"{entry.name} ({state})", *body])
+    return "\n".join([entry.name, *body])
 
 
 def _spoken(cost: Cost) -> str:

@@ -1,8 +1,4 @@
-"""Which secure-aggregation schemes exist and what each withstands: one entry a scheme, in two tables.
-
-``SCHEMES`` are those that silos and servers carry. In ``PROTOCOLS`` are others that this package has step by
-step (docs/protocols.md) and that no server carries: a threat model that names one is refused. None is now.
-"""
+"""Which secure-aggregation schemes exist and what each withstands: one entry a scheme (docs/protocols.md)."""
 
 from __future__ import annotations
 
@@ -158,5 +154,3 @@ SCHEMES: dict[str, Scheme] = {
         ),
     ),
 }
-
-PROTOCOLS: dict[str, Scheme] = {}

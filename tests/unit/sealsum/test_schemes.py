@@ -10,18 +10,17 @@ from typing import Any, get_args
 import pytest
 from click.testing import CliRunner
 
-from policies.findings import PolicyInvalid
 from policies.loader import load_threat_model
 from policies.schema import SecaggRequirement
 from privacy.secagg.additive import RING_BYTES
-from privacy.secagg.catalogue import PROTOCOLS, SCHEMES
+from privacy.secagg.catalogue import SCHEMES
 from privacy.secagg.he.framing import Form
 from privacy.secagg.he.parameters import parameters_named
 from privacy.secagg.pairwise.silo_state import STEPS
 from sealsum.cli import cli
 from tests.federation import demo_policy_text
 from tests.unit.policies.policies_terms import bent as bent_text
-from tests.unit.policies.policies_terms import bent_policy, rules_of
+from tests.unit.policies.policies_terms import rules_of
 
 ROOT = Path(__file__).parents[3]
 MEASURED = json.loads((ROOT / "benchmarks" / "results" / "secagg.json").read_text("utf-8"))["schemes"]
@@ -34,12 +33,9 @@ def listed(*options: str) -> str:
     return result.stdout
 
 
-def test_every_scheme_is_listed_once_and_says_whether_it_can_be_chosen() -> None:
+def test_every_scheme_is_listed_once() -> None:
     rows: list[dict[str, Any]] = json.loads(listed("--json"))
-    assert {row["name"]: row["available"] for row in rows} == {
-        **dict.fromkeys(SCHEMES, True),
-        **dict.fromkeys(PROTOCOLS, False),
-    }
+    assert [row["name"] for row in rows] == list(SCHEMES)
     for row in rows:
         assert row["withstands"]
         assert row["refused"]
@@ -49,23 +45,15 @@ def test_every_scheme_is_listed_once_and_says_whether_it_can_be_chosen() -> None
 
 def test_the_page_for_people_names_every_scheme_and_when_it_is_refused() -> None:
     page = " ".join(listed().split())
-    for entry in (*SCHEMES.values(), *PROTOCOLS.values()):
-        assert f"{entry.name} (" in page
+    for entry in SCHEMES.values():
+        assert f"{entry.name} withstands" in page
         assert " ".join(entry.withstands.split()) in page
         for reason in entry.refused:
             assert reason in page
 
 
-def test_no_name_is_both_carried_and_not() -> None:
-    assert not set(SCHEMES) & set(PROTOCOLS)
-    for table in (SCHEMES, PROTOCOLS):
-        assert all(name == entry.name for name, entry in table.items())
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_policy_that_names_a_protocol_no_server_carries_is_refused_by_name(name: str) -> None:
-    with pytest.raises(PolicyInvalid, match=f"this release does not implement the scheme {name}"):
-        bent_policy({"require.secagg.scheme": name})
+def test_every_scheme_stands_under_its_own_name() -> None:
+    assert all(name == entry.name for name, entry in SCHEMES.items())
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -82,7 +70,7 @@ def test_one_key_at_all_silos_is_refused_where_the_aggregator_may_collude_with_o
 
 def test_every_catalogued_name_can_be_spelled_in_a_policy() -> None:
     spelled = set(get_args(SecaggRequirement.model_fields["scheme"].annotation))
-    assert set(SCHEMES) | set(PROTOCOLS) <= spelled
+    assert set(SCHEMES) <= spelled
 
 
 @pytest.mark.parametrize(("name", "row"), [("bfv", "bfv-2048-40"), ("ckks", "ckks-4096-36")])
@@ -101,7 +89,7 @@ def test_bytes_and_steps_of_masks_are_those_of_the_ring_and_the_protocol() -> No
 def test_the_protocols_page_has_a_section_for_every_scheme() -> None:
     page = (ROOT / "docs" / "protocols.md").read_text(encoding="utf-8")
     headings = " ".join(line for line in page.splitlines() if line.startswith("## "))
-    assert {name for name in (*SCHEMES, *PROTOCOLS) if f"`{name}`" not in headings} == set()
+    assert {name for name in SCHEMES if f"`{name}`" not in headings} == set()
     for path in re.findall(r"`((?:privacy|tests|benchmarks|policies)/[\w./]+)`", page):
         assert (ROOT / path).exists(), path
 
