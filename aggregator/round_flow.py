@@ -16,13 +16,13 @@ from aggregator.ending import abort, publish
 from aggregator.job_rows import JobRow, change_job
 from aggregator.opening import SumImplausible, open_sum
 from aggregator.opening_further import open_further
-from aggregator.planning import SESSION_BYTES, plan_round
 from aggregator.received import open_offer
 from aggregator.round import Round
 from aggregator.schemes.flow import OpenedSum, SchemeFlow, Stopping
 from aggregator.state import AggregatorState, OpenRound
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedPlan, admit_plan
+from policies.planning import SESSION_BYTES, plan_round
 from privacy.errors import PeerFault
 from privacy.ids import SiloId
 from privacy.plan import RoundPlan, SchemeName

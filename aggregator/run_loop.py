@@ -14,12 +14,12 @@ from sqlalchemy import select, update
 
 from aggregator.ending import abort, fail_job
 from aggregator.job_rows import JobRow, budget_refusers, job_row, next_open_job, open_job_digests
-from aggregator.planning import silos_needed
 from aggregator.round import Round
 from aggregator.round_flow import Faults, RoundFlow
 from aggregator.state import AggregatorState
 from aggregator.store import Reader
 from aggregator.tables import rounds
+from policies.planning import silos_needed
 from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.plan import RoundPlan
 from privacy.wire.messages import RoundOffer

@@ -133,7 +133,7 @@ def write_secret(path: Path, raw: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise ConfigurationError(f"{path}: a key exists already; move it away to enrol anew") from error
+        raise ConfigurationError(f"{path}: a key exists already; move it, or name another file") from error
     with os.fdopen(descriptor, "wb") as file:
         file.write(raw)
         file.flush()

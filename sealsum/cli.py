@@ -27,6 +27,7 @@ COMMANDS: dict[str, Lazy] = {
     "budget": Lazy("sealsum.budget_commands:budget", "Price a schedule in ε; find the noise for a target ε."),
     "policy": Lazy("sealsum.policy_commands:policy", "List, show, lint and explain threat models."),
     "scheme": Lazy("sealsum.scheme_commands:scheme", "List how updates can be added up without being seen."),
+    "keys": Lazy("sealsum.key_commands:keys", "Make a person's signing key; show its public half."),
     "federation": Lazy("sealsum.federation_commands:federation", "Found a federation and enrol its parties."),
     "silo": Lazy(
         "silo_agent.cli:silo", "Run a silo's agent; see its budget.", {"enroll": "sealsum.enrolment:silo"}

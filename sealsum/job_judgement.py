@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import secrets
 
-from aggregator.planning import SESSION_BYTES, plan_round
 from policies.findings import Finding, PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
+from policies.planning import SESSION_BYTES, plan_round
 from policies.rules_plan import plan_findings
 from privacy.errors import Unprocessable
 from privacy.plan import JobSpec

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel
 
-from aggregator.planning import SESSION_BYTES, plan_round
 from policies.findings import Finding, PolicyInvalid
 from policies.loader import LoadedPolicy, load_threat_model
+from policies.planning import SESSION_BYTES, plan_round
 from policies.profiles import profile_text
 from policies.schema import ThreatModel
 from privacy.plan import JobSpec, RoundPlan, VectorTerms

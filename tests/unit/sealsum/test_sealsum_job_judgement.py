@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.planning import SESSION_BYTES, plan_round
 from policies.findings import PolicyRefusal
 from policies.loader import load_threat_model
+from policies.planning import SESSION_BYTES, plan_round
 from privacy.errors import Unprocessable
 from privacy.plan import SchemeName, ValidityClaim, VectorTerms
 from sealsum.demo.job import demo_terms
