@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 
+from aggregator.access import AGGREGATOR, SHARE_SERVER
 from aggregator.audit_log import AuditLog
 from aggregator.blobs import Directory
 from aggregator.held_charter import HeldCharter, hold_charter
@@ -29,6 +30,7 @@ from aggregator.store import Store
 from aggregator.submissions import Submissions
 from aggregator.uploads import Uploads
 from aggregator.web import aggregator_app
+from aggregator.web_guard import assert_all_guarded
 from aggregator.web_keys import add_key_routes
 from aggregator.web_share_server import share_server_app
 from privacy.errors import ConfigurationError
@@ -103,6 +105,7 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
     loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)
     app = aggregator_app(state, submissions, Uploads(state, schemes))
     add_key_routes(app, JobKeys(state))
+    assert_all_guarded(app, AGGREGATOR)
     return Aggregator(identity, app, state, loop)
 
 
@@ -126,7 +129,9 @@ def assemble_share_server(settings: ShareServerSettings) -> AssembledShareServer
         Directory(settings.state_dir / "opening"),
         settings.storage_bytes_max,
     )
-    return AssembledShareServer(identity, share_server_app(server, store, held.charter), store)
+    app = share_server_app(server, store, held.charter)
+    assert_all_guarded(app, SHARE_SERVER)
+    return AssembledShareServer(identity, app, store)
 
 
 def _enrolled(settings: ServerSettings, role: Role) -> tuple[Identity, HeldCharter]:

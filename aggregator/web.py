@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import FastAPI, Query, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from aggregator.evidence import job_evidence
@@ -21,15 +21,10 @@ from aggregator.web_body import (
     read_envelope,
     read_envelopes,
 )
-from aggregator.web_common import ContextPath, DigestPath, IndexPath, JobPath, StepPath, new_app
-from aggregator.web_identity import caller
+from aggregator.web_common import Caller, ContextPath, DigestPath, IndexPath, JobPath, StepPath, new_app
+from aggregator.web_guard import AggregatorRoute
 from privacy.ids import HEX32_PATTERN, Digest, SiloId
-from privacy.roster import Member
 
-Anyone = Annotated[Member, Depends(caller("silo", "researcher", "share_server", "aggregator"))]
-FromSilo = Annotated[Member, Depends(caller("silo"))]
-FromReader = Annotated[Member, Depends(caller("silo", "researcher"))]
-FromResearcher = Annotated[Member, Depends(caller("researcher"))]
 Architecture = Annotated[Digest, Query(pattern=HEX32_PATTERN)]
 After = Annotated[str, Query(pattern=HEX32_PATTERN + "|^$")]
 Version = Annotated[int, Query(ge=0)]
@@ -40,70 +35,68 @@ SMALL_MODEL_BYTES: Final = 1 << 20
 
 def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Uploads) -> FastAPI:
     """The application over one aggregator's state."""
-    app = new_app("Sealsum aggregator", state.store, lambda: state.held.charter)
+    app = new_app("Sealsum aggregator", AggregatorRoute, state.store, lambda: state.held.charter)
 
     @app.get("/v1/charter")
-    async def charter(_: Anyone) -> Response:
+    async def charter() -> Response:
         return envelope_response(state.held.envelope)
 
     @app.put("/v1/models/{digest}")
-    async def put_model(
-        request: Request, digest: DigestPath, architecture: Architecture, _: FromResearcher
-    ) -> Response:
+    async def put_model(request: Request, digest: DigestPath, architecture: Architecture) -> Response:
         body = body_stream(request, submissions.model_bytes_max)
         new = await submissions.put_model(digest, architecture, body)
         return Response(status_code=201 if new else 200)
 
     @app.get("/v1/models/{digest}")
-    async def get_model(digest: DigestPath, reader: FromReader) -> Response:
+    async def get_model(digest: DigestPath, reader: Caller) -> Response:
         path = submissions.model_path(reader, digest)
         if path.stat().st_size <= SMALL_MODEL_BYTES:
             return Response(path.read_bytes(), media_type="application/octet-stream")
         return FileResponse(path, media_type="application/octet-stream")
 
     @app.post("/v1/jobs")
-    async def post_job(request: Request, researcher: FromResearcher) -> Response:
+    async def post_job(request: Request, researcher: Caller) -> Response:
         job, new = await submissions.submit_job(researcher.id, await read_envelope(request))
         return JSONResponse({"job": job}, 201 if new else 200)
 
     @app.get("/v1/jobs/{job}")
-    async def get_job(job: JobPath, _: Anyone, after: Version = 0, wait_s: Wait = 0.0) -> Response:
+    async def get_job(job: JobPath, after: Version = 0, wait_s: Wait = 0.0) -> Response:
         view = await submissions.watch_job(job, after, bounded_wait(wait_s))
         return Response(status_code=204) if view is None else JSONResponse(view)
 
     @app.get("/v1/jobs/{job}/evidence")
-    async def evidence(job: JobPath, _: FromResearcher) -> StreamingResponse:
+    async def evidence(job: JobPath) -> StreamingResponse:
         return StreamingResponse(job_evidence(state, job), media_type="application/json")
 
     @app.get("/v1/offers")
-    async def offers(silo: FromSilo, after: After = "", wait_s: Wait = 0.0) -> Response:
+    async def offers(silo: Caller, after: After = "", wait_s: Wait = 0.0) -> Response:
         offer = await submissions.next_offer(SiloId(silo.id), after, bounded_wait(wait_s))
         return Response(status_code=204) if offer is None else envelope_response(offer)
 
     @app.post("/v1/rounds/{ctx}/manifests")
-    async def manifest(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
+    async def manifest(request: Request, ctx: ContextPath, silo: Caller) -> Response:
         submissions.accept_manifest(SiloId(silo.id), ctx, await read_envelope(request))
         return Response(status_code=202)
 
     @app.post("/v1/rounds/{ctx}/refusals")
-    async def refusal(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
+    async def refusal(request: Request, ctx: ContextPath, silo: Caller) -> Response:
         submissions.accept_refusal(SiloId(silo.id), ctx, await read_envelope(request))
         return Response(status_code=202)
 
     @app.get("/v1/rounds/{ctx}/steps/{step}")
-    async def get_step(ctx: ContextPath, step: StepPath, silo: FromSilo, wait_s: Wait = 0.0) -> Response:
+    async def get_step(ctx: ContextPath, step: StepPath, silo: Caller, wait_s: Wait = 0.0) -> Response:
         inbox = await uploads.inbox(ctx, SiloId(silo.id), step, bounded_wait(wait_s))
         return Response(status_code=204) if inbox is None else envelopes_response(inbox)
 
     @app.post("/v1/rounds/{ctx}/steps/{step}")
-    async def post_step(request: Request, ctx: ContextPath, step: StepPath, silo: FromSilo) -> Response:
+    async def post_step(request: Request, ctx: ContextPath, step: StepPath, silo: Caller) -> Response:
         uploads.expect(ctx, SiloId(silo.id), step)
         await uploads.answer(ctx, SiloId(silo.id), step, await read_envelopes(request))
         return Response(status_code=202)
 
     @app.put("/v1/rounds/{ctx}/files/{name}/{index}")
     async def put_file(
-        request: Request, ctx: ContextPath, name: StepPath, index: IndexPath, silo: FromSilo
+        request: Request, ctx: ContextPath, name: StepPath, index: IndexPath, silo: Caller
     ) -> Response:
         size = uploads.size(ctx, SiloId(silo.id), name, index)
         body = body_stream(request, size)
@@ -111,19 +104,19 @@ def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Up
         return Response(status_code=201 if new else 200)
 
     @app.get("/v1/rounds/{ctx}/files/{name}/{index}")
-    async def get_file(ctx: ContextPath, name: StepPath, index: IndexPath, silo: FromSilo) -> Response:
+    async def get_file(ctx: ContextPath, name: StepPath, index: IndexPath, silo: Caller) -> Response:
         raw = await uploads.fetch(ctx, SiloId(silo.id), name, index)
         return Response(raw, media_type="application/octet-stream")
 
     @app.get("/v1/rounds/{ctx}/next")
-    async def following(ctx: ContextPath, silo: FromSilo, wait_s: Wait = 0.0) -> Response:
+    async def following(ctx: ContextPath, silo: Caller, wait_s: Wait = 0.0) -> Response:
         coming = await next_round(state, submissions, silo, ctx, bounded_wait(wait_s))
         if coming is None:
             return Response(status_code=204)
         return Response(coming.model_dump_json(), media_type="application/json")
 
     @app.get("/v1/rounds/{ctx}/result")
-    async def result(ctx: ContextPath, reader: Anyone, wait_s: Wait = 0.0) -> Response:
+    async def result(ctx: ContextPath, reader: Caller, wait_s: Wait = 0.0) -> Response:
         ended = await submissions.wait_result(reader.id, ctx, bounded_wait(wait_s))
         return Response(status_code=204) if ended is None else envelope_response(ended)
 

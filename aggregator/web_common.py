@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Annotated, Final
 
-from fastapi import FastAPI, Path
+from fastapi import Depends, FastAPI, Path
 from starlette.responses import JSONResponse, StreamingResponse
 
 from aggregator.store import Store
 from aggregator.web_errors import OnRefused, Refused, install_problems
-from aggregator.web_identity import IdentityWall
+from aggregator.web_guard import GuardedRoute
+from aggregator.web_identity import IdentityWall, calling_member
 from privacy.ids import HEX32_PATTERN, NAME_PATTERN, Context, Digest, JobId, PartyId
-from privacy.roster import Charter
+from privacy.roster import Charter, Member
 
 ContextPath = Annotated[Context, Path(pattern=HEX32_PATTERN)]
 DigestPath = Annotated[Digest, Path(pattern=HEX32_PATTERN)]
 JobPath = Annotated[JobId, Path(pattern=NAME_PATTERN)]
 PartyPath = Annotated[PartyId, Path(pattern=NAME_PATTERN)]
 StepPath = Annotated[str, Path(pattern=r"^[a-z_]{1,32}$")]
+Caller = Annotated[Member, Depends(calling_member)]
+"""The member that calls; the table has judged its role before."""
 IndexPath = Annotated[int, Path(ge=0, lt=100_000)]
 
 LOGGED_KINDS: Final = frozenset(
@@ -35,11 +38,21 @@ LOGGED_KINDS: Final = frozenset(
 """Refusals that an auditor wants to see; a missing round or a late call is everyday life."""
 
 
-def new_app(title: str, store: Store, charter_of: Callable[[], Charter]) -> FastAPI:
+def bare_app(title: str, route: type[GuardedRoute]) -> FastAPI:
+    """An application whose every route asks the table of ``route`` first; no path is redirected."""
+    app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.router.route_class = route
+    return app
+
+
+def new_app(
+    title: str, route: type[GuardedRoute], store: Store, charter_of: Callable[[], Charter]
+) -> FastAPI:
     """An application in which every route but health is closed to strangers."""
-    app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None)
+    app = bare_app(title, route)
     on_refused = refusals_to_log(store)
-    app.add_middleware(IdentityWall, charter_of=charter_of, on_refused=on_refused)
+    open_paths = frozenset(path for (_, path), row in route.table.items() if row.anyone)
+    app.add_middleware(IdentityWall, charter_of=charter_of, open_paths=open_paths, on_refused=on_refused)
     install_problems(app, on_refused)  # outside the wall, so that its refusals have a request id too
 
     @app.get("/livez")

@@ -7,9 +7,8 @@ never on a name in the certificate, so a certificate issued in error under anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -19,24 +18,30 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggregator.web_errors import OnRefused, Refused, problem
 from privacy.errors import NotAllowed, PeerFault, SignatureRejected
 from privacy.ids import PartyId
-from privacy.roster import Charter, Member, Role
-
-OPEN_PATHS: Final = frozenset({"/livez", "/readyz"})
+from privacy.roster import Charter, Member
 
 
 class IdentityWall:
-    """ASGI middleware: nobody passes without a roster member's certificate, open paths excepted."""
+    """ASGI middleware: nobody passes without a roster member's certificate, open paths excepted.
+
+    It says who calls; what they may call is the table's (``web_guard``).
+    """
 
     def __init__(
-        self, app: ASGIApp, charter_of: Callable[[], Charter], on_refused: OnRefused | None = None
+        self,
+        app: ASGIApp,
+        charter_of: Callable[[], Charter],
+        open_paths: frozenset[str],
+        on_refused: OnRefused | None = None,
     ) -> None:
         self._app = app
         self._charter_of = charter_of
+        self._open_paths = open_paths
         self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Identify the caller, then pass the request on."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or scope["path"] in self._open_paths:
             await self._app(scope, receive, send)
             return
         state = scope.setdefault("state", {})
@@ -94,26 +99,21 @@ def certificate_key(pem: str) -> str:
     return key.public_bytes_raw().hex()
 
 
-def caller(*roles: Role) -> Callable[[Request], Coroutine[Any, Any, Member]]:
-    """A FastAPI dependency: the calling member, if its role may use this route.
-
-    A coroutine, though it awaits nothing: a plain function is run in a thread, at every request.
+def caller(request: Request) -> Member:
+    """Who calls, as the wall found out.
 
     Raises:
-        NotAllowed: another role.
+        SignatureRejected: the wall let a stranger through, to a path that is open.
     """
+    member = request.scope.get("state", {}).get("member")
+    if not isinstance(member, Member):
+        raise SignatureRejected("certificate: expected a client certificate, got none")
+    return member
 
-    async def dependency(request: Request) -> Member:
-        member = request.scope.get("state", {}).get("member")
-        if not isinstance(member, Member):
-            raise SignatureRejected("certificate: expected a client certificate, got none")
-        if member.role not in roles:
-            raise NotAllowed(
-                f"party {member.id!r}: this call is for {' or '.join(roles)}; it is enrolled as {member.role}"
-            )
-        return member
 
-    return dependency
+async def calling_member(request: Request) -> Member:
+    """A FastAPI dependency: ``caller``. A coroutine: a plain function would be run in a thread."""
+    return caller(request)
 
 
 def must_be(member: Member, claimed: PartyId) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from pydantic import Base64Bytes, Field
 from starlette.responses import Response, StreamingResponse
 
@@ -21,16 +21,14 @@ from aggregator.web_body import (
     read_envelope,
     read_envelopes,
 )
-from aggregator.web_common import ContextPath, IndexPath, PartyPath, log_response, new_app
-from aggregator.web_identity import caller
-from aggregator.web_validity import FromAggregator, FromSilo, add_validity_routes
+from aggregator.web_common import Caller, ContextPath, IndexPath, PartyPath, log_response, new_app
+from aggregator.web_guard import ShareServerRoute
+from aggregator.web_validity import add_validity_routes
 from privacy.canonical import Frozen, parse_canonical
 from privacy.errors import MalformedMessage
 from privacy.ids import SiloId
-from privacy.roster import Charter, Member
+from privacy.roster import Charter
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope
-
-FromResearcher = Annotated[Member, Depends(caller("researcher"))]
 
 
 class Submission(Frozen):
@@ -44,15 +42,15 @@ class Submission(Frozen):
 
 def share_server_app(server: ShareServer, store: Store, charter: Charter) -> FastAPI:
     """The application over one service."""
-    app = new_app("Sealsum share server", store, lambda: charter)
+    app = new_app("Sealsum share server", ShareServerRoute, store, lambda: charter)
 
     @app.post("/v1/rounds")
-    async def admit(request: Request, _: FromAggregator) -> Response:
+    async def admit(request: Request) -> Response:
         new = await server.admit(await read_envelope(request))
         return Response(status_code=201 if new else 200)
 
     @app.put("/v1/rounds/{ctx}/parts/{index}")
-    async def put_part(request: Request, ctx: ContextPath, index: IndexPath, silo: FromSilo) -> Response:
+    async def put_part(request: Request, ctx: ContextPath, index: IndexPath, silo: Caller) -> Response:
         name = SiloId(silo.id)
         size = server.intake.part_size(ctx, name, index)
         body = body_stream(request, size)
@@ -60,41 +58,41 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
         return Response(status_code=201 if new else 200)
 
     @app.post("/v1/rounds/{ctx}/manifests")
-    async def post_manifest(request: Request, ctx: ContextPath, silo: FromSilo) -> Response:
+    async def post_manifest(request: Request, ctx: ContextPath, silo: Caller) -> Response:
         submission = parsed(Submission, await _json(request))
         sealed = None if submission.sealed_seed is None else _base64(submission.sealed_seed)
         new = await server.intake.accept(ctx, SiloId(silo.id), submission.manifest, sealed, submission.parts)
         return Response(status_code=201 if new else 200)
 
     @app.get("/v1/rounds/{ctx}/manifests/{silo}")
-    async def get_manifest(ctx: ContextPath, silo: PartyPath, _: FromAggregator) -> Response:
+    async def get_manifest(ctx: ContextPath, silo: PartyPath) -> Response:
         return envelope_response(server.intake.manifest_of(ctx, SiloId(silo)))
 
     @app.post("/v1/rounds/{ctx}/close")
-    async def close(ctx: ContextPath, _: FromAggregator) -> Response:
+    async def close(ctx: ContextPath) -> Response:
         return envelope_response(await server.close(ctx))
 
     @app.post("/v1/rounds/{ctx}/agree")
-    async def agree(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
+    async def agree(request: Request, ctx: ContextPath) -> Response:
         return envelope_response(await server.agree(ctx, await read_envelopes(request)))
 
     add_validity_routes(app, server)
 
     @app.post("/v1/rounds/{ctx}/release")
-    async def release(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
+    async def release(request: Request, ctx: ContextPath) -> Response:
         return envelope_response(await server.release(ctx, await read_envelopes(request)))
 
     @app.get("/v1/rounds/{ctx}/opening/{index}")
-    async def opening(ctx: ContextPath, index: IndexPath, _: FromAggregator) -> Response:
+    async def opening(ctx: ContextPath, index: IndexPath) -> Response:
         return Response(server.opening_part(ctx, index), media_type="application/octet-stream")
 
     @app.post("/v1/rounds/{ctx}/finish")
-    async def finish(request: Request, ctx: ContextPath, _: FromAggregator) -> Response:
+    async def finish(request: Request, ctx: ContextPath) -> Response:
         await server.finish(ctx, await read_envelope(request))
         return Response(status_code=204)
 
     @app.get("/v1/log")
-    async def log(_: FromResearcher) -> StreamingResponse:
+    async def log() -> StreamingResponse:
         return log_response(store)
 
     return app

@@ -12,11 +12,14 @@ from fastapi import FastAPI, Request, Response
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from aggregator.access import REGISTRAR
 from aggregator.enrolment.authority import Authority
 from aggregator.enrolment.messages import CHARTER_PATH, ENROL_PATH, MAX_ENROL_BYTES, EnrolRequest
 from aggregator.enrolment.registrar import Registrar
 from aggregator.web_body import envelope_response, read_body
+from aggregator.web_common import bare_app
 from aggregator.web_errors import Refused, install_problems
+from aggregator.web_guard import RegistrarRoute, assert_all_guarded
 from privacy.canonical import canonical_bytes
 from privacy.errors import MalformedMessage, NotFound
 
@@ -25,7 +28,7 @@ LOG: Final = logging.getLogger("sealsum.registrar")
 
 def registrar_app(authority: Authority, registrar: Registrar, clock: Callable[[], datetime]) -> FastAPI:
     """The registrar's two routes; everything else is 404."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app = bare_app("Sealsum registrar", RegistrarRoute)
 
     @app.post(ENROL_PATH, status_code=HTTPStatus.CREATED)
     async def enrol(request: Request) -> Response:
@@ -43,6 +46,7 @@ def registrar_app(authority: Authority, registrar: Registrar, clock: Callable[[]
         return envelope_response(envelope)
 
     install_problems(app, _log_refusal)
+    assert_all_guarded(app, REGISTRAR)
     return app
 
 

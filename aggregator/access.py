@@ -1,0 +1,92 @@
+"""Who may call what: one literal table of endpoints and roles. Knows no HTTP and no person.
+
+A route without a row does not start, a row without a route neither (``web_guard``), and whoever has no cell
+in the row is refused: the default is no. Members of the charter come with their client certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from privacy.roster import Role
+
+Method = Literal["GET", "PUT", "POST", "DELETE"]
+Endpoint = tuple[Method, str]
+"""A method, and a path as its route spells it."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A row: who may call an endpoint."""
+
+    members: frozenset[Role] = frozenset()
+    """Roles of the charter's members, told by their client certificates."""
+    anyone: bool = False
+    """Open to strangers, without a certificate."""
+
+
+Table = Mapping[Endpoint, Access]
+
+_ANYONE: Final = Access(anyone=True)
+_MEMBERS: Final = Access(frozenset({"silo", "aggregator", "share_server", "researcher"}))
+_READER: Final = Access(frozenset({"silo", "researcher"}))
+_RESEARCHER: Final = Access(frozenset({"researcher"}))
+_SILO: Final = Access(frozenset({"silo"}))
+_OUR_AGGREGATOR: Final = Access(frozenset({"aggregator"}))
+
+_EVERY_SERVER: Final[Table] = {
+    ("GET", "/livez"): _ANYONE,
+    ("GET", "/readyz"): _ANYONE,
+}
+
+AGGREGATOR: Final[Table] = {
+    **_EVERY_SERVER,
+    ("GET", "/v1/charter"): _MEMBERS,
+    ("PUT", "/v1/models/{digest}"): _RESEARCHER,
+    ("GET", "/v1/models/{digest}"): _READER,
+    ("POST", "/v1/jobs"): _RESEARCHER,
+    ("GET", "/v1/jobs/{job}"): _MEMBERS,
+    ("GET", "/v1/jobs/{job}/evidence"): _RESEARCHER,
+    ("PUT", "/v1/jobs/{job}/he-key"): _SILO,
+    ("GET", "/v1/jobs/{job}/he-key"): _SILO,
+    ("GET", "/v1/offers"): _SILO,
+    ("POST", "/v1/rounds/{ctx}/manifests"): _SILO,
+    ("POST", "/v1/rounds/{ctx}/refusals"): _SILO,
+    ("GET", "/v1/rounds/{ctx}/steps/{step}"): _SILO,
+    ("POST", "/v1/rounds/{ctx}/steps/{step}"): _SILO,
+    ("PUT", "/v1/rounds/{ctx}/files/{name}/{index}"): _SILO,
+    ("GET", "/v1/rounds/{ctx}/files/{name}/{index}"): _SILO,
+    ("GET", "/v1/rounds/{ctx}/next"): _SILO,
+    ("GET", "/v1/rounds/{ctx}/result"): _MEMBERS,
+}
+
+SHARE_SERVER: Final[Table] = {
+    **_EVERY_SERVER,
+    ("POST", "/v1/rounds"): _OUR_AGGREGATOR,
+    ("PUT", "/v1/rounds/{ctx}/parts/{index}"): _SILO,
+    ("POST", "/v1/rounds/{ctx}/manifests"): _SILO,
+    ("GET", "/v1/rounds/{ctx}/manifests/{silo}"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/close"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/agree"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/release"): _OUR_AGGREGATOR,
+    ("GET", "/v1/rounds/{ctx}/opening/{index}"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/finish"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/coins/{over}/commit"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/coins/{over}/reveal"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/coins/{over}/settle"): _OUR_AGGREGATOR,
+    ("PUT", "/v1/rounds/{ctx}/witness"): _SILO,
+    ("POST", "/v1/rounds/{ctx}/proofs"): _SILO,
+    ("POST", "/v1/rounds/{ctx}/proofs/close"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/checks/{silo}"): _OUR_AGGREGATOR,
+    ("GET", "/v1/rounds/{ctx}/checks/{silo}"): _OUR_AGGREGATOR,
+    ("PUT", "/v1/rounds/{ctx}/checks/{silo}/{of}"): _OUR_AGGREGATOR,
+    ("POST", "/v1/rounds/{ctx}/judge"): _OUR_AGGREGATOR,
+    ("GET", "/v1/log"): _RESEARCHER,
+}
+
+REGISTRAR: Final[Table] = {
+    ("POST", "/v1/enroll"): _ANYONE,  # who holds a one-time token; a party has no certificate yet
+    ("GET", "/v1/charter"): _ANYONE,  # public within its signatures
+}
