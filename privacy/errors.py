@@ -10,10 +10,11 @@
     │   ├── OutOfOrder                  right message, wrong phase or round          (HTTP 409)
     │   ├── Conflict                    same name, other bytes                       (HTTP 409)
     │   ├── TooLarge                    over a stated limit                          (HTTP 413)
-    │   └── Unprocessable               well formed, and against the terms           (HTTP 422)
+    │   ├── Unprocessable               well formed, and against the terms           (HTTP 422)
+    │   └── ProofRejected               a log's proof that shows nothing             (HTTP 422)
     ├── PolicyRefusal               3   a threat model says no; carries findings
     ├── BudgetExhausted             4   a reservation would pass a cap
-    └── LedgerDamaged               5   a chain does not verify
+    └── LedgerDamaged               5   a ledger or log does not verify
 
 Messages name the field, what was expected, what came and what to do. They never carry keys,
 seeds, vectors, example counts, or anything computed from them.
@@ -74,6 +75,10 @@ class Unprocessable(PeerFault):
     status, kind = 422, "unprocessable"
 
 
+class ProofRejected(PeerFault):
+    status, kind = 422, "proof-rejected"
+
+
 class BudgetExhausted(SealsumError):
     """The privacy budget does not allow this; no data were touched."""
 
@@ -81,6 +86,6 @@ class BudgetExhausted(SealsumError):
 
 
 class LedgerDamaged(SealsumError):
-    """A hash chain is broken, forged or shorter than it was; nothing continues from it."""
+    """A ledger or log is broken, forged or shorter than it was; nothing continues from it."""
 
     exit_code = 5
