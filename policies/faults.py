@@ -16,14 +16,15 @@ Path = tuple[int | str, ...]
 
 NOT_ENFORCED: Mapping[str, str] = {
     "metadata.extends": "a child threat model that only tightens its parent",
-    "spec.require.attestation": "attested hardware",
-    "spec.require.cert_max_ttl": "a longest certificate life",
-    "spec.release.metrics.min_cohort": "released metrics",
-    "spec.release.model.approvals": "approvals before a release",
-    "spec.evidence": "evidence sinks and witnesses",
-    "spec.retention": "retention periods",
+    "spec.require.attestation": "attested hardware: no quote is verified",
+    "spec.require.cert_max_ttl": "a longest certificate life: certificates are not renewed",
+    "spec.release.metrics.min_cohort": "a minimum of its own for metrics: limits.min_silos_open holds",
+    "spec.release.model.approvals": "approvals before a release: silos approve a job before they take part",
+    "spec.retention.updates": "a time to keep updates: shares and ciphertexts are removed with their round",
+    "spec.retention.updates_hours": "a time to keep updates: shares and ciphertexts go with their round",
+    "spec.retention.evidence": "a period in this spelling: write retention.evidence_days",
 }
-"""Fields of the design that nothing enforces yet: named, because authors will look for them."""
+"""Fields of the design that do not exist, and what holds instead: authors will look for them (ADR 24)."""
 
 
 def as_finding(fault: ErrorDetails) -> Finding:

@@ -33,6 +33,12 @@ from policies.rules_dp import (
     no_dp_only_among_friends,
     patients_are_the_unit,
 )
+from policies.rules_evidence import (
+    open_failure_only_for_synthetic,
+    several_approvers_are_people,
+    witnesses_outnumber_colluders,
+    witnesses_reachable,
+)
 from policies.rules_queries import metrics_are_charged_or_withheld
 from policies.schema import ThreatModel
 from privacy.plan import TrainingTerms
@@ -253,5 +259,9 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     LoaderRule(fallback_caps_are_used, ("limits.epsilon_fallback", "require.dp")),
     LoaderRule(delta_below_one_in_records, ("limits.delta_max", "limits.min_records", "require.dp")),
     LoaderRule(weight_share_reachable, ("limits.max_weight_share", "limits.min_silos_open")),
+    LoaderRule(several_approvers_are_people, ("require.approvals",)),
+    LoaderRule(witnesses_outnumber_colluders, ("evidence.witnesses_min", *_COLLUDING)),
+    LoaderRule(witnesses_reachable, ("evidence.witnesses_min", "limits.min_silos_open")),
+    LoaderRule(open_failure_only_for_synthetic, ("evidence.fail_closed", "data_class")),
 )
 """Every rule of the loader, in the order of the file it judges."""

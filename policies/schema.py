@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from policies.scalars import Architectures, ByteCount, Flag, Whole
 from privacy.canonical import Frozen, Real
@@ -20,6 +20,14 @@ PositiveReal = Annotated[Real, Field(gt=0)]
 EpsilonCap = Annotated[Real, Field(gt=0, le=100)]
 AlgorithmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Threat = Literal["silo_host_compromise", "silo_poisoning"]
+ApproverRole = Literal["data_steward", "dpo", "security", "site_admin"]
+
+
+def _some_distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Nobody could be asked of an empty list; a name given twice reads as two people."""
+    if not values or len(set(values)) != len(values):
+        raise ValueError("expected at least one name, and each once")
+    return values
 
 
 class Metadata(Frozen):
@@ -114,14 +122,28 @@ def _none_is_written_out(value: object) -> object:
     return value
 
 
+class ApprovalRequirement(Frozen):
+    """Who at a silo says yes to a job before the silo takes part in it."""
+
+    n: Annotated[Whole, Field(ge=1, le=3)] = 1
+    """Different people, none of whom asked for the job."""
+    roles: Annotated[tuple[ApproverRole, ...], AfterValidator(_some_distinct)] = (
+        "data_steward",
+        "dpo",
+    )
+    automatic: Literal["refused", "allowed"] = "refused"
+    """Whether a silo's written rule may stand in for a person."""
+
+
 class Require(Frozen):
-    """The mechanisms a plan must bring."""
+    """The mechanisms a plan must bring, and the people who agree to it."""
 
     secagg: SecaggRequirement = SecaggRequirement()
     dp: Annotated[DpRequirement | None, BeforeValidator(_none_is_written_out)] = DpRequirement()
     validity: Literal["none", "range", "l2_bound"] = "none"
     """Checks of an update inside its shares, by ``additive`` only. With ``none``, or where a share server may
     collude, poisoning has to be out of scope."""
+    approvals: ApprovalRequirement = ApprovalRequirement()
 
 
 class EpsilonLimits(Frozen):
@@ -187,6 +209,25 @@ class Release(Frozen):
     model: ModelRelease = ModelRelease()
 
 
+class EvidenceRequirement(Frozen):
+    """What every party writes down of a round, and who vouches that all are shown one history."""
+
+    witnesses_min: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    """Silos that must have cosigned a server's log before others rely on it; left out, the least that is safe
+    (``Spec.witnesses_needed``)."""
+    sinks_min: Annotated[Whole, Field(ge=1, le=2)] = 1
+    """Places to which each party's log is written."""
+    fail_closed: Flag = True
+    """A party that cannot write its log goes no further; false for synthetic data only."""
+
+
+class Retention(Frozen):
+    """How long evidence is kept; updates and shares have no such line, they go with their round."""
+
+    evidence_days: Annotated[Whole, Field(ge=1, le=36525)] = 2190
+    """Logs, ledgers, approvals and packs are not removed before."""
+
+
 class Spec(Frozen):
     """The threat model proper."""
 
@@ -198,6 +239,16 @@ class Spec(Frozen):
     limits: Limits = Limits()
     allow: Allow = Allow()
     release: Release = Release()
+    evidence: EvidenceRequirement = EvidenceRequirement()
+    retention: Retention = Retention()
+
+    @property
+    def witnesses_needed(self) -> int:
+        """``evidence.witnesses_min``; left out, more than half of ``min_silos_open``, and than collude."""
+        if self.evidence.witnesses_min is not None:
+            return self.evidence.witnesses_min
+        colluding = max(self.assume.aggregator.colludes_with_silos, self.assume.silos.max_colluding)
+        return max(self.limits.min_silos_open // 2, colluding) + 1
 
 
 class ThreatModel(Frozen):

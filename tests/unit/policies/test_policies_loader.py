@@ -67,6 +67,10 @@ CONTRADICTIONS: dict[str, dict[str, object]] = {
     "epsilon_caps_disordered": {"limits.epsilon.round": 4},
     "delta_too_large": {"limits.delta_max": "0.01"},
     "weight_share_unreachable": {"limits.max_weight_share": 0.3},
+    "witnesses_may_all_collude": {"evidence.witnesses_min": 1},
+    "witnesses_beyond_cohort": {"evidence.witnesses_min": 4},
+    "unlogged_on_real_data": {"evidence.fail_closed": False},
+    "approvers_replaced_by_rule": {"require.approvals.n": 2},
 }
 """Rule → one change to an honest threat model that this rule alone refuses."""
 
@@ -162,7 +166,7 @@ def test_all_faults_are_reported_at_once() -> None:
             "limits.epsilon.job": "many",
             "limits.min_records": ABSENT,
             "limits.roundsmax": 3,
-            "retention": {"updates": "24h"},
+            "retention.updates": "24h",
             "release.metrics.dp": "charged",
             "/metadata.extends": "sha256:00",
             "/kind": ABSENT,
@@ -215,8 +219,9 @@ def test_unknown_fields_are_named_with_the_nearest_known_one() -> None:
     [
         ("require.attestation", ["sev_snp"]),
         ("require.cert_max_ttl", "24h"),
-        ("evidence", {"sinks_min": 2}),
-        ("retention", {"updates": "24h"}),
+        ("retention.updates", "24h"),
+        ("retention.updates_hours", 24),
+        ("retention.evidence", "6y"),
         ("release.model.approvals", {"n": 2}),
         ("release.metrics.min_cohort", 5),
         ("/metadata.extends", "sha256:00"),
@@ -250,6 +255,16 @@ def test_what_nothing_enforces_is_refused_and_not_ignored(path: str, value: obje
         ("require.dp", ""),
         ("require.dp", False),
         ("data_class", "genomic"),
+        ("require.approvals.n", 0),
+        ("require.approvals.n", 4),
+        ("require.approvals.roles", []),
+        ("require.approvals.roles", ["dpo", "dpo"]),
+        ("require.approvals.roles", ["auditor"]),
+        ("require.approvals.automatic", True),
+        ("evidence.witnesses_min", 0),
+        ("evidence.sinks_min", 3),
+        ("evidence.fail_closed", "yes"),
+        ("retention.evidence_days", 0),
         ("/apiVersion", "sealsum/v2"),
     ],
 )
@@ -340,11 +355,34 @@ def test_defaults_are_the_strict_choice() -> None:
     assert spec["limits"]["min_silos_open"] == 5
     assert spec["limits"]["max_dropouts"] == 0
     assert spec["limits"]["epsilon"] == {"round": "0.3", "job": "1.0", "lifetime": "1.0"}
+    assert spec["require"]["approvals"] == {
+        "n": 1,
+        "roles": ["data_steward", "dpo"],
+        "automatic": "refused",
+    }
     assert spec["allow"] == {"algorithms": [], "architectures": []}
     assert spec["release"] == {
         "metrics": {"names": [], "dp": "withheld"},
         "model": {"to": "silos", "when": "job_end"},
     }
+    assert spec["evidence"] == {"witnesses_min": None, "sinks_min": 1, "fail_closed": True}
+    assert spec["retention"] == {"evidence_days": 2190}
+
+
+@given(minimum=st.integers(2, 1000), colluding=st.integers(0, 998))
+def test_witnesses_left_out_are_a_majority_that_cannot_all_collude_and_can_be_had(
+    minimum: int, colluding: int
+) -> None:
+    minimum = max(minimum, colluding + 2)
+    spec = unjudged(
+        bent(
+            {
+                "limits.min_silos_open": minimum,
+                "assume.silos.max_colluding": colluding,
+            }
+        )
+    ).spec
+    assert max(minimum / 2, colluding) < spec.witnesses_needed <= minimum
 
 
 def test_a_policy_invalid_reads_as_a_list_of_what_to_do() -> None:
