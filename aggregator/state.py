@@ -9,14 +9,16 @@ from pydantic import BaseModel
 from aggregator.blobs import Directory
 from aggregator.desk import Desk
 from aggregator.held_charter import HeldCharter
+from aggregator.ledger_heads import witness
 from aggregator.presence import Bell, Presence
 from aggregator.round import Round
 from aggregator.server_memory import ServerMemory
 from aggregator.store import Store, Writer
 from policies.gates import AdmittedPlan
+from policies.rules_submission import Manifest
 from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.keystore import Identity
-from privacy.wire.envelope import Envelope, MessageKind, sign_message
+from privacy.wire.envelope import Envelope, MessageKind, Verified, sign_message
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Noted:
     envelope: Envelope
     logged: dict[str, str]
     """What its log entry says besides the round and the silo."""
+    manifest: Verified[Manifest] | None = None
+    """What it is, where it is no refusal: its ledger's head is kept."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class OpenRound:
             if transaction.add_message(self.ctx, silo, noted.envelope):
                 entry = "silo_refused" if kind == "refusal" else "update_accepted"
                 transaction.record(entry, context=self.ctx, silo=silo, **noted.logged)
+            if noted.manifest is not None:
+                witness(transaction, self.admitted, noted.manifest)
 
     @property
     def ctx(self) -> Context:

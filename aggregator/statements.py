@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, func, insert, select, update
 
-from aggregator.tables import log_entries, messages, openings, rounds, seeds
+from aggregator.tables import ledger_heads, log_entries, messages, openings, rounds, seeds
 
 PHASE: Final = select(rounds.c.phase).where(rounds.c.ctx == bindparam("ctx"))
 MESSAGE: Final = select(messages.c.envelope).where(
@@ -43,6 +43,14 @@ OPENING: Final = select(openings.c.survivors).where(openings.c.ctx == bindparam(
 SEEDS: Final = (
     select(seeds.c.silo, seeds.c.sealed).where(seeds.c.ctx == bindparam("ctx")).order_by(seeds.c.silo)
 )
+LEDGER_HEAD: Final = select(ledger_heads.c.seq, ledger_heads.c.hash).where(
+    ledger_heads.c.silo == bindparam("silo"), ledger_heads.c.dataset == bindparam("dataset")
+)
+ADD_LEDGER_HEAD: Final = insert(ledger_heads)
+MOVE_LEDGER_HEAD: Final = update(ledger_heads).where(
+    ledger_heads.c.silo == bindparam("of_silo"), ledger_heads.c.dataset == bindparam("of_dataset")
+)
+"""Sets the columns that it is executed with."""
 ADD_LOG_ENTRY: Final = insert(log_entries)
 ADD_MESSAGE: Final = insert(messages)
 ADD_OPENING: Final = insert(openings)

@@ -182,7 +182,9 @@ class Submissions:
         manifest = open_manifest(self._state.held.charter, current.round.plan, silo, envelope)
         current.round.check_answer(silo, "manifest")
         update = admit_submission(self._state, current, manifest)
-        self._answered(current, silo, "manifest", envelope, manifest=update.manifest_digest)
+        self._answered(
+            current, silo, "manifest", Noted(silo, envelope, {"manifest": update.manifest_digest}, manifest)
+        )
 
     def accept_refusal(self, silo: SiloId, ctx: Context, envelope: Envelope) -> None:
         """Note that a silo takes no part, in its own public words.
@@ -198,7 +200,7 @@ class Submissions:
         if refusal.message.silo != silo:
             raise Unprocessable(f"refusal.silo: expected {silo}, got {refusal.message.silo}")
         current.round.check_answer(silo, "refusal")
-        self._answered(current, silo, "refusal", envelope, rule=refusal.message.rule)
+        self._answered(current, silo, "refusal", Noted(silo, envelope, {"rule": refusal.message.rule}))
 
     def _known(self, silo: SiloId, ctx: Context, envelope: Envelope) -> bool:
         """Whether the very same message came before: a lost answer is given again, in any phase.
@@ -222,13 +224,11 @@ class Submissions:
             raise OutOfOrder(f"round {ctx[:16]}…: it is over")
         return current
 
-    def _answered(
-        self, current: OpenRound, silo: SiloId, answer: Answer, envelope: Envelope, **logged: str
-    ) -> None:
+    def _answered(self, current: OpenRound, silo: SiloId, answer: Answer, noted: Noted) -> None:
         """Note an answer; it is stored with the next phase, as a crash before that aborts the round."""
         with self._state.presence.call(silo):
             current.round.answered(silo, answer)
-        current.noted[envelope.kind, silo] = Noted(silo, envelope, logged)
+        current.noted[noted.envelope.kind, silo] = noted
         self._state.bell.ring()
 
     def _check_models(self, spec: JobSpec) -> None:

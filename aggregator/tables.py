@@ -124,6 +124,20 @@ he_keys: Final = Table(
 """The key of a job under ``bfv`` or ``ckks``, sealed by one silo to each; ``job`` and ``key`` are digests.
 This server cannot open it, and deletes it with the job's end."""
 
+ledger_heads: Final = Table(
+    "ledger_heads",
+    metadata,
+    Column("silo", String(63), nullable=False),
+    Column("dataset", String(63), nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("ctx", String(64), ForeignKey("rounds.ctx"), nullable=False),
+    Column("kind", String(32), nullable=False),
+    PrimaryKeyConstraint("silo", "dataset", name="one_head_per_silo_and_dataset"),
+)
+"""The furthest head of a silo's ledger that this server was shown, and the manifest that the silo signed it
+in. It only moves forward; nothing deletes it."""
+
 openings: Final = Table(
     "openings",
     metadata,

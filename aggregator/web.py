@@ -8,6 +8,7 @@ from fastapi import FastAPI, Query, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from aggregator.evidence import job_evidence
+from aggregator.ledger_heads import heads_of
 from aggregator.next_round import next_round
 from aggregator.state import AggregatorState
 from aggregator.submissions import Submissions
@@ -15,6 +16,7 @@ from aggregator.uploads import Uploads
 from aggregator.web_body import (
     body_stream,
     bounded_wait,
+    canonical_response,
     content_digest,
     envelope_response,
     envelopes_response,
@@ -72,6 +74,11 @@ def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Up
     async def offers(silo: Caller, after: After = "", wait_s: Wait = 0.0) -> Response:
         offer = await submissions.next_offer(SiloId(silo.id), after, bounded_wait(wait_s))
         return Response(status_code=204) if offer is None else envelope_response(offer)
+
+    @app.get("/v1/ledger-heads")
+    async def ledger_heads(silo: FromSilo) -> Response:
+        with state.store.read() as view:
+            return canonical_response(heads_of(view, SiloId(silo.id)))
 
     @app.post("/v1/rounds/{ctx}/manifests")
     async def manifest(request: Request, ctx: ContextPath, silo: Caller) -> Response:

@@ -8,7 +8,7 @@ import binascii
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -76,6 +76,11 @@ def envelopes_response(envelopes: Sequence[Envelope]) -> Response:
     """A list of envelopes as it travels."""
     raw = canonical_bytes([envelope.model_dump(mode="json") for envelope in envelopes])
     return Response(raw, media_type="application/json")
+
+
+def canonical_response(message: BaseModel) -> Response:
+    """A message as it travels: its canonical bytes."""
+    return Response(canonical_bytes(message), media_type="application/json")
 
 
 def envelope_response(envelope: Envelope, status: int = 200) -> Response:

@@ -10,10 +10,12 @@ from fastapi import FastAPI, Request
 from pydantic import Base64Bytes, Field
 from starlette.responses import Response, StreamingResponse
 
+from aggregator.ledger_heads import heads_of
 from aggregator.share_server.service import ShareServer
 from aggregator.store import Store
 from aggregator.web_body import (
     body_stream,
+    canonical_response,
     content_digest,
     envelope_response,
     parsed,
@@ -48,6 +50,11 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
     async def admit(request: Request) -> Response:
         new = await server.admit(await read_envelope(request))
         return Response(status_code=201 if new else 200)
+
+    @app.get("/v1/ledger-heads")
+    async def ledger_heads(silo: FromSilo) -> Response:
+        with store.read() as view:
+            return canonical_response(heads_of(view, SiloId(silo.id)))
 
     @app.put("/v1/rounds/{ctx}/parts/{index}")
     async def put_part(request: Request, ctx: ContextPath, index: IndexPath, silo: Caller) -> Response:

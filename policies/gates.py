@@ -22,6 +22,7 @@ from policies.rules_round import (
     survivor_findings,
 )
 from policies.rules_submission import Manifest, submission_findings
+from privacy.chain import EMPTY, Head
 from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter, Member, Role
@@ -128,13 +129,18 @@ def admit_plan(
     return AdmittedPlan(plan, job.message, plan.context, tuple(tolerated), mint=_MINT)
 
 
-def admit_update(admitted: AdmittedPlan, manifest: Verified[Manifest]) -> AdmittedUpdate:
-    """Judge a silo's submission by its signed manifest.
+def admit_update(
+    admitted: AdmittedPlan, manifest: Verified[Manifest], witnessed: Head = EMPTY
+) -> AdmittedUpdate:
+    """Judge a silo's submission by its signed manifest, and by the last head that this server has
+    ``witnessed`` of the silo's ledger of the job's dataset.
 
     Raises:
-        PolicyRefusal: another scheme, round, silo, model, length, seeds or parameters than the plan's.
+        PolicyRefusal: another scheme, round, silo, model, length, seeds or parameters than the plan's; a
+            ledger that went back or forked.
     """
-    _refuse_if(f"submission of {manifest.sender}", list(submission_findings(admitted.plan, manifest)))
+    findings = list(submission_findings(admitted.plan, manifest, witnessed))
+    _refuse_if(f"submission of {manifest.sender}", findings)
     return AdmittedUpdate(manifest.message, manifest.envelope.body_digest, manifest.message.silo, mint=_MINT)
 
 

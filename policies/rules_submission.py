@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from policies.findings import Finding, another_round
+from privacy.chain import Head
 from privacy.plan import RoundPlan
 from privacy.secagg.he.framing import he_part_count
 from privacy.secagg.he.messages import CiphertextManifest
@@ -42,9 +43,11 @@ def manifest_type(plan: RoundPlan) -> type[Manifest]:
     return MANIFESTS[plan.scheme] if plan.validity is None else SharesManifest
 
 
-def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterator[Finding]:
-    """Whether a manifest names one whole update of this round by the silo that signed it."""
+def submission_findings(plan: RoundPlan, manifest: Verified[Manifest], witnessed: Head) -> Iterator[Finding]:
+    """Whether a manifest names one whole update of this round by the silo that signed it, and its ledger goes
+    on from the head ``witnessed`` before."""
     body = manifest.message
+    yield from _ledger_findings(body.silo, witnessed, body.ledger_head)
     if manifest.context != plan.context:
         yield another_round("manifest", plan.context, manifest.context)
     expected = manifest_type(plan)
@@ -99,6 +102,29 @@ def submission_findings(plan: RoundPlan, manifest: Verified[Manifest]) -> Iterat
             f"parameters {plan.he}",
             body.parameters,
             "encrypt under the plan's parameters",
+        )
+
+
+def _ledger_findings(silo: str, witnessed: Head, shown: Head) -> Iterator[Finding]:
+    remedy = (
+        f"stop {silo}'s agent; sealsum silo ledger restore, or write-off if entries are lost; a silo that "
+        "was enrolled anew takes part under a new name only"
+    )
+    if shown.seq < witnessed.seq:
+        yield Finding(
+            "submission.ledger_rolled_back",
+            "the silo's ledger is shorter than one it signed: an older copy was restored, or it began anew",
+            f"entry {witnessed.seq} ({witnessed.hash[:16]}…) or a later one",
+            f"entry {shown.seq} ({shown.hash[:16]}…)",
+            remedy,
+        )
+    elif shown.seq == witnessed.seq and shown.hash != witnessed.hash:
+        yield Finding(
+            "submission.ledger_forked",
+            "the silo signed another entry at this place of its ledger before: two copies of it are in use",
+            f"entry {witnessed.seq} ({witnessed.hash[:16]}…)",
+            f"entry {shown.seq} ({shown.hash[:16]}…)",
+            remedy,
         )
 
 

@@ -33,6 +33,7 @@ from silo_agent.results import open_result
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.settings import SiloSettings
 from silo_agent.transport import FederationClient
+from silo_agent.whole_ledgers import WholeLedgers
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Agent:
         self._budget_refused = False
         self._sent_before = 0
         self._books = Books(identity, settings, own_policy, datetime.now(UTC))
+        self._whole = WholeLedgers(self._books, identity)
         self._attendance = Attendance(settings, identity, self._books, self._stopping)
         self._pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
         with FederationClient(
@@ -102,10 +104,12 @@ class Agent:
         """Serve until told to stop; returns the process's exit code.
 
         Raises:
-            LedgerDamaged, and PeerFault where going on would be wrong: a result that does not verify,
+            LedgerDamaged, also where a server has seen an entry that is not here; PeerFault where going on
+            would be wrong: a server does not say what it has seen, a result does not verify,
             or (``until_idle``) an aggregator that is gone.
         """
         try:
+            self._whole.check(self._delivery)
             self._resume()
             while not self._stopping.is_set():
                 code = self._exit_code(until_idle)
@@ -184,11 +188,13 @@ class Agent:
 
     def _take_part(self, envelope: Envelope) -> Attended:
         try:
+            self._whole.check(self._delivery)
             return self._attendance.take_part(envelope, self._site, self._delivery)
         except (SignatureRejected, PolicyRefusal):
             # The offer may rest on a newer charter than the one held.
             if not self._charter_changed():
                 raise
+        self._whole.check(self._delivery)
         return self._attendance.take_part(envelope, self._site, self._delivery)
 
     def _charter_changed(self) -> bool:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, NotAllowed, NotFound, OutOfOrder
-from privacy.ids import Context, Digest, JobId, ServerId
+from privacy.ids import Context, Digest, JobId, PartyId, ServerId
 from privacy.keystore import Identity
 from privacy.roster import Charter, Member
 from privacy.update import FLOAT_BYTES
 from privacy.wire.envelope import Envelope
+from privacy.wire.ledger_heads import LEDGER_HEADS_BYTES_MAX, WitnessedHeads, parse_witnessed_heads
 from privacy.wire.next_round import NEXT_ROUND_BYTES_MAX, parse_next_round
 from silo_agent.outbox import Stored
 from silo_agent.problems import Stopped, WentOn
@@ -41,6 +42,7 @@ class Delivery:
             return FederationClient(identity, member.url, proxy=proxy, stopping=stopping)
 
         self.aggregator = dial(aggregators[0])
+        self._aggregator_name = aggregators[0].id
         self._servers = {ServerId(member.id): dial(member) for member in charter.with_role("share_server")}
         self._threads = ThreadPoolExecutor(max(1, len(self._servers)), thread_name_prefix="upload")
         self._stopping = stopping
@@ -110,6 +112,19 @@ class Delivery:
             "parts": [base64.b64encode(part).decode() for part in along or ()],
         }
         client.post_json(f"/v1/rounds/{stored.context}/manifests", submission)
+
+    def witnessed_heads(self) -> dict[PartyId, WitnessedHeads]:
+        """What each server of the charter has seen of this silo's ledgers; nothing of it is believed yet.
+
+        Raises:
+            Unreachable: one of them does not answer. A head that it alone has seen would stay hidden.
+        """
+        everyone = [(self._aggregator_name, self.aggregator)]
+        everyone += [(PartyId(server), client) for server, client in self._servers.items()]
+        return {
+            server: parse_witnessed_heads(client.get_bytes("/v1/ledger-heads", limit=LEDGER_HEADS_BYTES_MAX))
+            for server, client in everyone
+        }
 
     def prove(self, context: Context, first: ServerId, witness: bytes, proof: Envelope) -> None:
         """Send a witness share and the manifest of the proof to the first share server; idempotent."""

@@ -142,8 +142,9 @@ class AdditiveFlow:
             manifest = open_manifest(charter, plan, silo, envelope)
             if envelope.body_digest != digest:
                 raise Unprocessable(f"manifest of {silo}: {first} shows another one than it accepted")
+            # Not by the head witnessed here: a silo that showed us alone a further one would end the round.
             admit_update(current.admitted, manifest)
-            current.noted[kind, silo] = Noted(silo, envelope, {"manifest": digest})
+            current.noted[kind, silo] = Noted(silo, envelope, {"manifest": digest}, manifest)
 
     async def _from_servers(self, plan: RoundPlan, call: Callable[[ServerId], Awaitable[R]]) -> list[R]:
         """The same call to all servers of the plan side by side, answers in the plan's order."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from aggregator.ledger_heads import witnessed_head
 from aggregator.round import Event, Round
 from aggregator.state import AggregatorState, OpenRound
 from policies.findings import PolicyRefusal
@@ -94,10 +95,12 @@ def admit_submission(
     """The submission gate; what it refuses is in the log.
 
     Raises:
-        PolicyRefusal: the manifest is not one of this round's.
+        PolicyRefusal: the manifest is not one of this round's, or its silo's ledger went back.
     """
+    with state.store.read() as view:
+        witnessed = witnessed_head(view, current.admitted, manifest.message.silo)
     try:
-        return admit_update(current.admitted, manifest)
+        return admit_update(current.admitted, manifest, witnessed)
     except PolicyRefusal as refusal:
         with state.store.write() as transaction:
             rules = [finding.rule for finding in refusal.findings]

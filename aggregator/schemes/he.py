@@ -181,7 +181,7 @@ class HeFlow:
         if not current.desk.is_open(CIPHERTEXTS):
             raise OutOfOrder(f"{CIPHERTEXTS}: the step closed while silo {silo}'s parts were looked at")
         current.round.answered(silo, "manifest")
-        noted = Noted(silo, manifest.envelope, {"manifest": update.manifest_digest})
+        noted = Noted(silo, manifest.envelope, {"manifest": update.manifest_digest}, manifest)
         current.noted["he_manifest", silo] = noted
         return manifest
 

@@ -94,7 +94,7 @@ class PairwiseSteps:
             if not self.current.desk.is_open("masked"):
                 raise OutOfOrder(f"masked: the step closed while silo {silo}'s parts were looked at")
             round_.answered(silo, "manifest")
-            noted = Noted(silo, manifest.envelope, {"manifest": update.manifest_digest})
+            noted = Noted(silo, manifest.envelope, {"manifest": update.manifest_digest}, manifest)
             self.current.noted["pairwise_masked", silo] = noted
             return manifest
 

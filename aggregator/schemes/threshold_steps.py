@@ -90,7 +90,7 @@ class ThresholdSteps:
             if not self.current.desk.is_open(MANIFEST):
                 raise OutOfOrder(f"{MANIFEST}: the step closed while silo {silo}'s was looked at")
             round_.answered(silo, "manifest")
-            noted = Noted(silo, manifest.envelope, {"manifest": update.manifest_digest})
+            noted = Noted(silo, manifest.envelope, {"manifest": update.manifest_digest}, manifest)
             self.current.noted["threshold_manifest", silo] = noted
             return manifest
 

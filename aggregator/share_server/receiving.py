@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from aggregator.blobs import sha256_of
+from aggregator.ledger_heads import witness, witnessed_head
 from aggregator.parts import check_field_parts, check_parts, part_name
 from aggregator.received import manifest_kind, open_manifest
 from aggregator.share_server.phases import follow
@@ -14,6 +15,7 @@ from aggregator.share_server.state import ShareServerState
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedPlan, AdmittedUpdate, admit_update
 from privacy.canonical import sha256_hex
+from privacy.chain import Head
 from privacy.errors import NotAllowed, NotFound, OutOfOrder, Unprocessable
 from privacy.ids import Context, Digest, SiloId
 from privacy.plan import RoundPlan
@@ -109,8 +111,9 @@ class ShareIntake:
             with self._state.store.read() as view:
                 # (3)
                 phase = follow(view.phase(ctx), "manifest")
+                witnessed = witnessed_head(view, admitted, silo)
             # (4)
-            update = self._judge(admitted, manifest)
+            update = self._judge(admitted, manifest, witnessed)
             # (5)
             if self._state.is_first(plan):
                 await asyncio.to_thread(self._check_parts, plan, manifest.message)
@@ -121,6 +124,7 @@ class ShareIntake:
                 transaction.set_phase(ctx, phase)
                 if self._state.me in manifest.message.seeds and sealed is not None:
                     add_seed(transaction, ctx, silo, sealed)
+                witness(transaction, admitted, manifest)
                 transaction.record("update_accepted", context=ctx, silo=silo, manifest=update.manifest_digest)
             return True
 
@@ -143,10 +147,13 @@ class ShareIntake:
             return view.message(ctx, envelope.kind, silo) == envelope
 
     def _judge(
-        self, admitted: AdmittedPlan, manifest: Verified[ShareManifest] | Verified[SharesManifest]
+        self,
+        admitted: AdmittedPlan,
+        manifest: Verified[ShareManifest] | Verified[SharesManifest],
+        witnessed: Head,
     ) -> AdmittedUpdate:
         try:
-            return admit_update(admitted, manifest)
+            return admit_update(admitted, manifest, witnessed)
         except PolicyRefusal as refusal:
             with self._state.store.write() as transaction:
                 rules = [finding.rule for finding in refusal.findings]

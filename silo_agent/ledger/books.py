@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -15,7 +17,10 @@ from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
 from silo_agent.ledger.ledger import Ledger, Reserved, ledger_origin
 from silo_agent.ledger.lifetime import orders_for
+from silo_agent.ledger.witnessed import Witness, lacking
 from silo_agent.settings import SiloSettings
+
+_log = logging.getLogger(__name__)
 
 
 def ledger_path(state_dir: Path, dataset: str) -> Path:
@@ -91,6 +96,21 @@ class Books:
     def last_round(self, job_digest: Digest) -> int:
         """Number of the job's last round that began on any dataset; 0 for a new job."""
         return max(ledger.last_round(job_digest) for ledger in self._ledgers.values())
+
+    def assert_hold(self, seen: Iterable[Witness]) -> None:
+        """Refuse to go on from a ledger that lacks an entry which a server has seen signed by this silo.
+
+        Raises:
+            LedgerDamaged: naming the dataset, both heads, the server, and what to do.
+        """
+        for witness in seen:
+            ledger = self._ledgers.get(witness.dataset)
+            if ledger is None:
+                # Taken out of silo.yaml: nothing is spent there, and it is asked for if it returns.
+                _log.warning("witnessed_elsewhere", extra={"dataset": witness.dataset})
+            elif not ledger.holds(witness.head):
+                path = ledger_path(self._settings.state_dir, witness.dataset)
+                raise lacking(path, witness.dataset, ledger.head, witness)
 
     def all_spent(self) -> bool:
         """Whether no dataset has budget for another round, ever."""

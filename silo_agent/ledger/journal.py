@@ -68,6 +68,7 @@ class Journal:
                 os.fsync(self._descriptor)
             self._size = len(whole)
             self._entries = _verified(whole, path, origin, key.verify_key)  # (3), (4)
+            self._hashes = {entry.seq: entry.hash for entry in self._entries}
             self._head = os.open(_head_path(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             sync_directory(path.parent)
         except BaseException:
@@ -92,6 +93,10 @@ class Journal:
         """The last entry, as others witness it."""
         return self._entries[-1].head if self._entries else EMPTY
 
+    def holds(self, head: Head) -> bool:
+        """Whether that entry is in it."""
+        return self._hashes.get(head.seq) == head.hash
+
     def append(self, kind: str, body: dict[str, Any], now: datetime, *, head_durably: bool = True) -> Entry:
         """Sign and store one entry; it is on disk when this returns, with ``head_durably`` its head too.
 
@@ -107,6 +112,7 @@ class Journal:
         try:
             self._write(line)
             self._entries.append(entry)
+            self._hashes[entry.seq] = entry.hash
             self._size += len(line)
             self._write_head(entry.head, head_durably)
         except OSError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from privacy.chain import Entry, Head
+from privacy.chain import EMPTY, Entry, Head
 from privacy.errors import Conflict, OutOfOrder
 from privacy.identity import SigningKey
 from privacy.ids import Context, Digest, SiloId
@@ -102,6 +102,10 @@ class Ledger:
     def head(self) -> Head:
         """Head of the chain."""
         return self._journal.head
+
+    def holds(self, head: Head) -> bool:
+        """Whether that entry is one of this ledger's."""
+        return head == EMPTY or self._journal.holds(head)
 
     def last_round(self, job_digest: Digest) -> int:
         """Number of the job's last round that began; 0 for a new job."""

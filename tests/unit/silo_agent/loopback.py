@@ -18,10 +18,11 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from privacy.canonical import canonical_bytes
-from privacy.ids import Context
+from privacy.ids import Context, Digest
 from privacy.plan import JobSpec, RoundPlan
 from privacy.update import model_digest
 from privacy.wire.envelope import Envelope, parse_envelope
+from privacy.wire.ledger_heads import WitnessedHead, WitnessedHeads
 from privacy.wire.messages import Refusal, RoundResult
 from privacy.wire.next_round import NextRound
 from silo_agent.models.layouts import model_terms
@@ -106,6 +107,16 @@ class Loopback:
         """What a silo is told of a round that ended; nothing of the next one yet."""
         return NextRound(result=result, offer=None, model=None).model_dump_json().encode()
 
+    def heads(self) -> tuple[WitnessedHead, ...]:
+        """The furthest head that a server keeps: of the last manifest that came."""
+        sent = [
+            (Context(Digest(path.split("/")[3])), parse_envelope(bodies[0]))
+            for path, bodies in self.uploads.items()
+            if path.endswith("/manifests")
+        ]
+        offers = {offer.context: offer for offer in self.offers}
+        return tuple(WitnessedHead(offer=offers[ctx], manifest=one) for ctx, one in sent[-1:])
+
     def wait_until(self, happened: Callable[[], bool], timeout_s: float = 60.0) -> None:
         with self.news:
             assert self.news.wait_for(happened, timeout_s), "it did not happen in time"
@@ -155,6 +166,8 @@ class _Handler(BaseHTTPRequestHandler):
         match steps:
             case ["charter"]:
                 self._answer(200, canonical_bytes(one.federation.charter_envelope))
+            case ["ledger-heads"]:
+                self._answer(200, canonical_bytes(WitnessedHeads(heads=one.heads())))
             case ["offers"]:
                 with one.news:
                     one.polls += 1
