@@ -52,6 +52,7 @@ AGGREGATOR: Final[Table] = {
     ("PUT", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/offers"): _SILO,
+    ("GET", "/v1/ledger-heads"): _SILO,
     ("POST", "/v1/rounds/{ctx}/manifests"): _SILO,
     ("POST", "/v1/rounds/{ctx}/refusals"): _SILO,
     ("GET", "/v1/rounds/{ctx}/steps/{step}"): _SILO,
@@ -65,6 +66,7 @@ AGGREGATOR: Final[Table] = {
 SHARE_SERVER: Final[Table] = {
     **_EVERY_SERVER,
     ("POST", "/v1/rounds"): _OUR_AGGREGATOR,
+    ("GET", "/v1/ledger-heads"): _SILO,
     ("PUT", "/v1/rounds/{ctx}/parts/{index}"): _SILO,
     ("POST", "/v1/rounds/{ctx}/manifests"): _SILO,
     ("GET", "/v1/rounds/{ctx}/manifests/{silo}"): _OUR_AGGREGATOR,

@@ -76,7 +76,7 @@ def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Up
         return Response(status_code=204) if offer is None else envelope_response(offer)
 
     @app.get("/v1/ledger-heads")
-    async def ledger_heads(silo: FromSilo) -> Response:
+    async def ledger_heads(silo: Caller) -> Response:
         with state.store.read() as view:
             return canonical_response(heads_of(view, SiloId(silo.id)))
 

@@ -52,7 +52,7 @@ def share_server_app(server: ShareServer, store: Store, charter: Charter) -> Fas
         return Response(status_code=201 if new else 200)
 
     @app.get("/v1/ledger-heads")
-    async def ledger_heads(silo: FromSilo) -> Response:
+    async def ledger_heads(silo: Caller) -> Response:
         with store.read() as view:
             return canonical_response(heads_of(view, SiloId(silo.id)))
 
