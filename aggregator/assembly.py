@@ -79,7 +79,7 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
         assert_openfhe(openfhe)
     store = _store(settings, identity)
     with store.write() as transaction:
-        keep_charter(transaction, held.charter.digest, held.envelope)
+        keep_charter(transaction, held.charter.digest, held.endorsed)
     bell = Bell()
     state = AggregatorState(
         identity=identity,

@@ -13,11 +13,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aggregator.job_rows import charter_envelope, job_row, rounds_of
+from aggregator.job_rows import endorsed_charter, job_row, rounds_of
 from aggregator.state import AggregatorState
 from aggregator.store import Reader
 from privacy.canonical import canonical_bytes
 from privacy.ids import Context, Digest, JobId, PartyId
+from privacy.wire.charter import EndorsedCharter
 from privacy.wire.envelope import Envelope, MessageKind
 
 _BY_SILO: Mapping[str, tuple[MessageKind, ...]] = {
@@ -56,12 +57,12 @@ def job_evidence(state: AggregatorState, job: JobId) -> Iterator[bytes]:
         row = job_row(view, job)
         contexts = [Context(Digest(stored.ctx)) for stored in rounds_of(view, job)]
         # Not the one in force now: the job was signed under its own.
-        charter = charter_envelope(view, row.spec.charter) or state.held.envelope
+        charter = endorsed_charter(view, row.spec.charter) or state.held.endorsed
     return _pieces(state, charter, row.envelope, contexts)
 
 
 def _pieces(
-    state: AggregatorState, charter: Envelope, job: Envelope, contexts: list[Context]
+    state: AggregatorState, charter: EndorsedCharter, job: Envelope, contexts: list[Context]
 ) -> Iterator[bytes]:
     yield b'{"charter":' + canonical_bytes(charter)
     yield b',"job":' + canonical_bytes(job) + b',"rounds":['

@@ -1,4 +1,4 @@
-"""The charter a server lives by: verified under the pinned officer key, kept on disk, never an older one."""
+"""The charter a server lives by: verified under the pinned officers, kept on disk, never an older one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,31 @@ from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError
 from privacy.keystore import Identity, read_file
 from privacy.roster import Charter, Member, Role
-from privacy.wire.charter import open_charter, succeed_charter
-from privacy.wire.envelope import Envelope, parse_envelope
+from privacy.wire.charter import (
+    EndorsedCharter,
+    VerifiedCharter,
+    open_charter,
+    parse_charter,
+    succeed_charter,
+)
 
 
 @dataclass(frozen=True)
 class HeldCharter:
-    """A verified charter, the envelope it came in, and its threat model."""
+    """A verified charter and its threat model."""
 
-    charter: Charter
-    envelope: Envelope
+    verified: VerifiedCharter
     policy: LoadedPolicy
+
+    @property
+    def charter(self) -> Charter:
+        """Roster and policy in force."""
+        return self.verified.charter
+
+    @property
+    def endorsed(self) -> EndorsedCharter:
+        """The charter as its officers signed it."""
+        return self.verified.endorsed
 
     @property
     def aggregator(self) -> Member:
@@ -32,9 +46,9 @@ class HeldCharter:
 def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldCharter:
     """Take the charter on disk, or a later one that is offered; checks, in this order:
 
-    (1) signed by the pinned officer for our federation; (2) not older than the one held; (3) we are in it
-    in the role we run as, with the key we hold; (4) it has exactly one aggregator; (5) its threat model
-    loads and is the one whose digest it pins.
+    (1) endorsed by the pinned officers, or those after them, for our federation; (2) not older than the one
+    held, and its successor; (3) we are in it in the role we run as, with the key we hold; (4) it has exactly
+    one aggregator; (5) its threat model loads and is the one whose digest it pins.
 
     Raises:
         SignatureRejected: (1). OutOfOrder, Conflict: (2). ConfigurationError: (3) to (5), or none is there.
@@ -45,11 +59,9 @@ def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldC
         raise ConfigurationError(f"{path}: there is no charter yet; set charter: or charter_url:")
     chosen = held
     if offered is not None:
-        candidate = _open(identity, offered)
-        succeed_charter(held[0] if held else None, candidate[0])
-        chosen = candidate
+        chosen = succeed_charter(held, _open(identity, offered))  # (2)
     assert chosen is not None  # noqa: S101 - one of the two is there, see above
-    charter, envelope = chosen
+    charter = chosen.charter
     # (3)
     member = charter.member(identity.pin.party)
     if member.role != role or member.verify_key != identity.signing.verify_key:
@@ -64,20 +76,19 @@ def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldC
     if policy.digest != charter.policy:
         raise ConfigurationError("charter.policy: expected the digest of policy_text, got another")
     if chosen is not held:
-        _keep(path, envelope)
-    return HeldCharter(charter, envelope, policy)
+        _keep(path, chosen.endorsed)
+    return HeldCharter(chosen, policy)
 
 
-def _open(identity: Identity, raw: bytes) -> tuple[Charter, Envelope]:
-    envelope = parse_envelope(raw)
+def _open(identity: Identity, raw: bytes) -> VerifiedCharter:
     # (1)
-    return open_charter(envelope, identity.pin.officer_key, identity.pin.federation), envelope
+    return open_charter(parse_charter(raw), identity.pin.officers, identity.pin.federation)
 
 
-def _keep(path: Path, envelope: Envelope) -> None:
+def _keep(path: Path, endorsed: EndorsedCharter) -> None:
     temporary = path.with_name(".charter.json.new")
     with temporary.open("wb") as file:
-        file.write(canonical_bytes(envelope))
+        file.write(canonical_bytes(endorsed))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

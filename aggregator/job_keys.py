@@ -1,7 +1,7 @@
 """Keys of jobs under ``bfv`` and ``ckks``: sealed from silo to silo, handed on here, closed to this server.
 
 One silo makes a job's key and seals it to each silo of the roster; the first complete set wins. Recipients'
-sealing keys are in the charter, which an officer signed: this server cannot put another in their place.
+sealing keys are in the charter, which officers signed: this server cannot put another in their place.
 """
 
 from __future__ import annotations

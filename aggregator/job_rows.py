@@ -15,6 +15,7 @@ from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
 from privacy.ids import Digest, JobId, PartyId
 from privacy.plan import JobSpec
+from privacy.wire.charter import EndorsedCharter
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import Refusal
 
@@ -133,18 +134,18 @@ def is_final_model(view: Reader, digest: Digest) -> bool:
     return view.connection.execute(query).scalar_one_or_none() is not None
 
 
-def keep_charter(transaction: Writer, charter: Digest, envelope: Envelope) -> None:
+def keep_charter(transaction: Writer, charter: Digest, endorsed: EndorsedCharter) -> None:
     """Remember a charter for good: jobs accepted under it are proved by it when a later one is in force."""
-    if charter_envelope(transaction, charter) is None:
-        row = {"digest": charter, "envelope": canonical_bytes(envelope)}
+    if endorsed_charter(transaction, charter) is None:
+        row = {"digest": charter, "envelope": canonical_bytes(endorsed)}
         transaction.connection.execute(insert(charters).values(row))
 
 
-def charter_envelope(view: Reader, charter: Digest) -> Envelope | None:
-    """A charter under which this server has run, as its officer signed it."""
+def endorsed_charter(view: Reader, charter: Digest) -> EndorsedCharter | None:
+    """A charter under which this server has run, as its officers endorsed it."""
     query = select(charters.c.envelope).where(charters.c.digest == charter)
     raw = view.connection.execute(query).scalar_one_or_none()
-    return None if raw is None else stored_envelope(raw)
+    return None if raw is None else EndorsedCharter.model_validate_json(raw)
 
 
 def rounds_of(view: Reader, job: JobId, after: int = 0) -> list[Row[Any]]:

@@ -18,6 +18,7 @@ from aggregator.web_body import (
     bounded_wait,
     canonical_response,
     content_digest,
+    document_response,
     envelope_response,
     envelopes_response,
     read_envelope,
@@ -41,7 +42,7 @@ def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Up
 
     @app.get("/v1/charter")
     async def charter() -> Response:
-        return envelope_response(state.held.envelope)
+        return document_response(state.held.endorsed)
 
     @app.put("/v1/models/{digest}")
     async def put_model(request: Request, digest: DigestPath, architecture: Architecture) -> Response:

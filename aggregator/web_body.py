@@ -88,6 +88,11 @@ def envelope_response(envelope: Envelope, status: int = 200) -> Response:
     return Response(canonical_bytes(envelope), status, media_type="application/json")
 
 
+def document_response(document: Frozen) -> Response:
+    """A document as it travels: its canonical bytes."""
+    return Response(canonical_bytes(document), media_type="application/json")
+
+
 def content_digest(request: Request) -> Digest:
     """The SHA-256 of ``Content-Digest`` (RFC 9530), as hex.
 

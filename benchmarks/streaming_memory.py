@@ -31,8 +31,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from aggregator.enrolment.authority import found_authority
-from aggregator.enrolment.chartering import seal_charter
+from aggregator.enrolment.authority import found_alone
+from aggregator.enrolment.governing import seal_charter
 from aggregator.enrolment.invitations import Guest, invite
 from policies.loader import LoadedPolicy
 from privacy.canonical import canonical_bytes
@@ -121,7 +121,7 @@ class Parties:
 
     def enrol(self, policy: LoadedPolicy) -> Charter:
         """Found the federation, enrol every party over HTTPS by its own program, seal the charter."""
-        authority = found_authority(self.folder.party("officer"), FEDERATION, policy, datetime.now(UTC))
+        authority = found_alone(self.folder.party("officer"), FEDERATION, policy, datetime.now(UTC))
         address = f"127.0.0.1:{free_ports(1)[0]}"
         serve = program("federation", "serve", str(authority.directory), "--listen", address)
         registrar = self.supervisor.start("registrar", serve)

@@ -118,7 +118,7 @@ def _plans(model: ThreatModel) -> Iterator[Sentence]:
         f"{architectures}, for at most {limits.rounds_max} rounds of {_size(limits.upload_bytes_max)}, "
         f"where there are {limits.min_records} records or more.",
         f"every silo{' and every share server' if model.spec.assume.share_servers else ''} judges every plan "
-        "itself, against the officer's signed charter",
+        "itself, against the charter that the officers signed",
     )
 
 

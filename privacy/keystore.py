@@ -1,4 +1,4 @@
-"""A party's identity directory: its keys, certificate, CA and pinned officer, read and written in one place.
+"""A party's identity directory: its keys, certificate, CA and pinned officers, read and written in one place.
 
 This is the one module below the siblings that touches the disk and builds TLS contexts, so that the
 rule "a key that others can read is refused" is written once (ADR 0005). It opens no connection.
@@ -7,7 +7,7 @@ rule "a key that others can read is refused" is written once (ADR 0005). It open
     identity.pem   its certificate (chain)       issued by the federation's CA
     sealing.key    96 raw bytes, 0600            silos and share servers
     ca.pem         the federation's CA           the only CA we accept
-    federation.json  {"federation","party","role","officer_key"}
+    federation.json  {"federation","party","role","officers"}
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from pydantic import ValidationError
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.identity import SealingKey, SigningKey
-from privacy.ids import HexKey, Name, PartyName
+from privacy.ids import HexDigest, Name, PartyName
 from privacy.roster import SEALED_TO, Role
 
 
 class FederationPin(Frozen):
-    """What was pinned at enrolment: which federation, who we are in it, and whose signature rules it."""
+    """What was pinned at enrolment: which federation, who we are in it, and whose signatures rule it."""
 
     federation: Name
     party: PartyName
     role: Role
-    officer_key: HexKey
+    officers: HexDigest
+    """Digest of the officers' document as it was then; later ones follow from it."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The charter: who is in a federation, with which keys, under which threat model.
 
-An officer of the federation signs it; every party pins the officer's key at enrolment and believes
-no server about who else there is. Issue 5 widens the one officer to m of n.
+Officers of the federation endorse it; every party pins the officers at enrolment and believes no server
+about who else there is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,15 @@ class Charter(Frozen):
 
     federation: Name
     epoch: Annotated[int, Field(ge=1)]
+    previous: HexDigest | None = None
+    """Digest of the charter of the epoch before; none for the first."""
+    officers: HexDigest
+    """Digest of the officers whose endorsement it needs."""
     members: tuple[Member, ...]
+    revoked: tuple[HexKey, ...] = ()
+    """Keys that were members' and have left the roster: they never come back. Sorted."""
+    keeps_jobs_of: tuple[HexDigest, ...] = ()
+    """Earlier charters whose running jobs go on under this one, newest first; all other jobs end."""
     policy: HexDigest
     """Digest of the threat model below."""
     policy_text: Annotated[str, Field(max_length=65536)]
@@ -64,6 +72,22 @@ class Charter(Frozen):
             raise ValueError("members: expected distinct ids and distinct keys")
         if sorted(ids) != ids:
             raise ValueError("members: expected them sorted by id")
+        if back := [member.id for member in self.members if member.verify_key in self.revoked]:
+            raise ValueError(
+                f"members: {', '.join(back)} has a key that was revoked; enrol it with a new one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _it_has_one_place_among_charters(self) -> Self:
+        if (self.epoch == 1) != (self.previous is None):
+            raise ValueError("previous: expected the charter of the epoch before, and none for epoch 1")
+        if sorted(set(self.revoked)) != list(self.revoked):
+            raise ValueError("revoked: expected distinct keys, sorted")
+        if len(set(self.keeps_jobs_of)) != len(self.keeps_jobs_of):
+            raise ValueError("keeps_jobs_of: expected distinct charters")
+        if self.keeps_jobs_of and self.keeps_jobs_of[0] != self.previous:
+            raise ValueError("keeps_jobs_of: expected it to begin with the charter of the epoch before")
         return self
 
     @cached_property

@@ -3,7 +3,7 @@
     sealsum silo enroll --token-file FILE --state DIR        (aggregator, share-server and job likewise)
 
 The private key is made in the state directory and stays there; the secret comes from a file, never from
-the command line. What is pinned is what the token named: the officer's key and the federation's CA.
+the command line. What is pinned is what the token named: the federation's officers and its CA.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def enrol(invitation: Invitation, state: Path, transport: httpx.BaseTransport | 
         federation=invitation.federation,
         party=invitation.party,
         role=invitation.role,
-        officer_key=invitation.officer_key,
+        officers=invitation.officers,
     )
     write_durably(state / "identity.pem", chain.encode())
     write_durably(state / "ca.pem", invitation.ca.encode())
@@ -179,7 +179,7 @@ def _enroll_command(role: Role) -> click.Command:
             click.echo(
                 f"{pin.party} is enrolled in {pin.federation} as {pin.role}; certificate until {not_after}"
             )
-            click.echo(f"officer's key (compare it with what the officer tells you): {pin.officer_key}")
+            click.echo(f"officers (compare this digest with what an officer tells you): {pin.officers}")
 
     return enroll
 

@@ -19,7 +19,7 @@ from privacy.ids import JobName, PartyId, ServerId, SiloId, SiloName
 from privacy.keystore import Identity
 from privacy.plan import JobSpec
 from privacy.roster import Charter
-from privacy.wire.charter import open_charter
+from privacy.wire.charter import EndorsedCharter, open_charter
 from privacy.wire.envelope import Envelope, open_envelope
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from sealsum.evidence_archive import canonical_zip
@@ -72,7 +72,7 @@ class RoundEvidence(Frozen):
 class JobEvidence(Frozen):
     """What ``GET /v1/jobs/{job}/evidence`` answers."""
 
-    charter: Envelope
+    charter: EndorsedCharter
     job: Envelope
     rounds: tuple[RoundEvidence, ...]
     log: tuple[Entry, ...]
@@ -114,7 +114,7 @@ def build_pack(
         OutOfOrder: a round of the job is open, so its story is not whole yet.
     """
     found = _read(evidence)
-    charter = open_charter(found.charter, signer.pin.officer_key, signer.pin.federation)
+    charter = open_charter(found.charter, signer.pin.officers, signer.pin.federation).charter
     job = _open_job(found.job, charter)
     _refuse_open_rounds(found, job)
     entries = {silo: tuple(_ledger(charter, job, silo, raw)) for silo, raw in ledgers.items()}
@@ -122,15 +122,15 @@ def build_pack(
     attacks = {} if attack_results is None else {"audit/attack.json": attack_results}
     files = {
         **attacks,
-        "who/charter.json": canonical_bytes(found.charter),
-        "who/officer.json": canonical_bytes({"verify_key": signer.pin.officer_key}),
+        "who/charter.json": canonical_bytes(found.charter.charter),
+        "who/officers.json": canonical_bytes([one.model_dump(mode="json") for one in found.charter.officers]),
         "policy/policy.yaml": charter.policy_text.encode(),
         "job/job.json": canonical_bytes(found.job),
         "data/card.json": canonical_bytes(_card(job)),
         "dp/claim.json": canonical_bytes(dp_claim(job, entries)),
         "software/versions.json": canonical_bytes(_versions()),
         "report.html": report_html,
-        "VERIFY.md": guide(signer.pin.federation, signer.pin.officer_key).encode(),
+        "VERIFY.md": guide(signer.pin.federation, charter.officers).encode(),
         f"log/{aggregator}.jsonl": b"".join(canonical_bytes(entry) + b"\n" for entry in found.log),
         **{f"log/{server}.jsonl": raw for server, raw in server_logs.items()},
         **{f"dp/ledger/{silo}.jsonl": raw for silo, raw in ledgers.items()},

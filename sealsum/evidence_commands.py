@@ -111,6 +111,4 @@ def export(
     out.write_bytes(pack)
     for silo in sorted({silo for ended in evidence["rounds"] for silo in ended["manifests"]} - set(books)):
         click.echo(f"no --ledger of {silo}, which took part: this pack will not verify", err=True)
-    click.echo(
-        f"{out}: verify it with: sealsum-verify {out} --officer-key {federation.identity.pin.officer_key}"
-    )
+    click.echo(f"{out}: verify it with: sealsum-verify {out} --officers {federation.charter.officers}")

@@ -6,13 +6,14 @@ _GUIDE = """# How to check this pack without trusting who made it
 
 1. Get `sealsum-verify` from a source that you trust, not from whoever sent you this pack. It needs Python
    and `cryptography` only, runs offline and imports nothing of the platform whose evidence it judges.
-2. Ask the federation `{federation}`, by a way of your own, for its officer's key, and compare. The pack says:
+2. Ask the federation `{federation}`, by a way of your own, for the digest of its officers, and compare. The
+   pack says:
 
-       {officer_key}
+       {officers}
 
-3. Run it with the key you were told:
+3. Run it with the digest you were told (also of earlier officers: the pack shows who followed them):
 
-       sealsum-verify evidence.zip --officer-key KEY
+       sealsum-verify evidence.zip --officers DIGEST
 
    It prints twelve checks and ends with exit code 0 (verified) or 5 (not; it names the entry).
 
@@ -42,6 +43,6 @@ here, so masks, ciphertexts and proofs are not opened again: their digests are, 
 """
 
 
-def guide(federation: str, officer_key: str) -> str:
+def guide(federation: str, officers: str) -> str:
     """``VERIFY.md`` of a federation's packs."""
-    return _GUIDE.format(federation=federation, officer_key=officer_key)
+    return _GUIDE.format(federation=federation, officers=officers)

@@ -1,4 +1,4 @@
-"""``sealsum federation``: the officer's commands, from founding a federation to sealing its charter."""
+"""``sealsum federation``: the registrar's commands, from founding a federation to its charter in force."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import ClassVar, get_args
 
 import click
 
-from aggregator.enrolment.authority import Authority, found_authority, load_authority, write_atomically
-from aggregator.enrolment.chartering import seal_charter
+from aggregator.enrolment.authority import (
+    Authority,
+    found_alone,
+    found_authority,
+    load_authority,
+    write_atomically,
+)
+from aggregator.enrolment.governing import seal_charter
 from aggregator.enrolment.invitations import Guest, invite
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError
 from privacy.keystore import write_secret
 from privacy.roster import Role
 from sealsum.lazy_group import Lazy, LazyGroup
+from sealsum.officer_files import read_officers
 from sealsum.option_types import Duration
 from sealsum.policy_commands import read_policy
 
@@ -35,19 +42,32 @@ class FederationGroup(LazyGroup):
 
 @click.command(cls=FederationGroup)
 def federation() -> None:
-    """Found a federation, invite its parties, enrol them, seal its charter."""
+    """Found a federation, invite its parties, enrol them, put its charter in force."""
 
 
-@federation.command(short_help="Found a federation: its CA, officer's key and policy.")
+@federation.command(short_help="Found a federation: its CA, officers and policy.")
 @_DIRECTORY
 @click.option(
     "--name", required=True, help="Name of the federation: lower-case letters, digits, '.', '_', '-'."
 )
 @click.option("--policy", required=True, metavar="NAME|FILE", help="Its threat model: a profile or a file.")
+@click.option(
+    "--officers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Who endorses its charters: what 'sealsum officer list' wrote. Without it one officer's key is made "
+    "here, and whoever holds this directory rules the federation alone.",
+)
 @_JSON
-def init(directory: Path, name: str, policy: str, as_json: bool) -> None:
-    """Make the authority's directory: CA, officer's key, policy. Keep it off the network."""
-    authority = found_authority(directory, name, read_policy(policy), datetime.now(UTC))
+def init(directory: Path, name: str, policy: str, officers: Path | None, as_json: bool) -> None:
+    """Make the authority's directory: CA, officers, policy. Keep it off the network."""
+    model, now = read_policy(policy), datetime.now(UTC)
+    if officers is None:
+        authority = found_alone(directory, name, model, now)
+    else:
+        named = read_officers(officers)
+        if named.federation != name:
+            raise ConfigurationError(f"{officers}: expected officers of {name}, got {named.federation}")
+        authority = found_authority(directory, named, model, now)
     _print_authority(authority, as_json)
 
 
@@ -96,20 +116,18 @@ def invite_party(
         click.echo(f"{out}: invites {party} as {role}, once, until {invitation.expires_at}")
 
 
-@federation.command(short_help="Close enrolment: sign roster and policy.")
+@federation.command(short_help="Close enrolment where one officer is enough and her key is here.")
 @_DIRECTORY
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the charter envelope here."
-)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the charter here.")
 @click.option("--drop-pending", is_flag=True, help="Void invitations that were not used.")
 @_JSON
 def seal(directory: Path, out: Path | None, drop_pending: bool, as_json: bool) -> None:
-    """Close enrolment: sign the roster and the policy as the next epoch's charter."""
+    """Close enrolment: propose, sign and adopt the next epoch's charter in one step."""
     authority = load_authority(directory)
     charter = seal_charter(authority, drop_pending)
-    envelope = authority.charter_envelope()
-    if out is not None and envelope is not None:
-        write_atomically(out, canonical_bytes(envelope))
+    endorsed = authority.endorsed_charter()
+    if out is not None and endorsed is not None:
+        write_atomically(out, canonical_bytes(endorsed))
     report = {"federation": charter.federation, "epoch": charter.epoch, "charter": charter.digest}
     if as_json:
         click.echo(json.dumps({**report, "members": [member.id for member in charter.members]}))
@@ -127,11 +145,13 @@ def show(directory: Path, as_json: bool) -> None:
 
 
 def _print_authority(authority: Authority, as_json: bool) -> None:
-    policy, charter = authority.policy(), authority.charter()
+    policy, in_force = authority.policy(), authority.in_force()
+    charter = None if in_force is None else in_force.charter
+    officers = authority.officers_in_force()
     parties = authority.register.parties()
     report = {
         "federation": authority.federation,
-        "officer_key": authority.card.officer_key,
+        "officers": {**officers.model_dump(mode="json"), "digest": officers.digest},
         "policy": {"name": policy.model.metadata.name, "digest": policy.digest},
         "charter": None if charter is None else {"epoch": charter.epoch, "digest": charter.digest},
         "parties": [
@@ -152,10 +172,14 @@ def _print_authority(authority: Authority, as_json: bool) -> None:
         click.echo(json.dumps(report))
         return
     click.echo(f"federation   {authority.federation}")
-    click.echo(f"officer key  {authority.card.officer_key}")
+    alone = "; one institution can change everything alone" if officers.rule_alone else ""
+    click.echo(
+        f"officers     {officers.threshold} of {len(officers.officers)}, version {officers.version} "
+        f"({officers.digest}){alone}"
+    )
     click.echo(f"policy       {policy.model.metadata.name} ({policy.digest})")
     click.echo(
-        f"charter      {'not sealed' if charter is None else f'epoch {charter.epoch} ({charter.digest})'}"
+        f"charter      {'none in force' if charter is None else f'epoch {charter.epoch} ({charter.digest})'}"
     )
     for party in parties:
         state = "invited until " + party.expires_at if party.enrolled_at is None else "enrolled"

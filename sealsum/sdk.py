@@ -31,7 +31,7 @@ from privacy.wire.envelope import Envelope, open_envelope, parse_envelope, sign_
 from privacy.wire.messages import MAX_BYTES
 from sealsum.job_metrics import CurvePoint, training_curve
 from sealsum.job_view import ENDED, JobView
-from silo_agent.charter_pin import CharterPin
+from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.durable import private_directory, write_durably
 from silo_agent.transport import FederationClient
 
@@ -42,7 +42,7 @@ WATCH_WAIT_S: Final = 30.0
 
 
 class Federation:
-    """A researcher's connection to the aggregator of a federation, under the officer's charter."""
+    """A researcher's connection to the aggregator of a federation, under the officers' charter."""
 
     def __init__(self, identity: Identity, charter: Charter, client: FederationClient) -> None:
         self.identity = identity
@@ -55,7 +55,7 @@ class Federation:
     ) -> Federation:
         """Open a researcher's state directory and fetch the charter in force, after these checks:
 
-        (1) the party enrolled as a researcher; (2) the charter is signed by the officer pinned then, and is
+        (1) the party enrolled as a researcher; (2) the charter is endorsed by the officers pinned then, and
         not older than the one held; (3) it lists this party as a researcher with this key.
 
         ``aggregator_url`` is needed once, until a charter is held that names it; given, it is dialled.
@@ -75,11 +75,11 @@ class Federation:
         if aggregator_url is None and not path.exists():
             raise ConfigurationError(
                 f"{state}: no charter is held yet; say where the aggregator is (--aggregator https://…), "
-                "or put the officer's charter.json there"
+                "or put the officers' charter.json there"
             )
         client = dial(identity, aggregator_url or _aggregator_url(pin.charter))
         try:
-            charter = pin.offer(client.get_envelope("/v1/charter"))  # (2)
+            charter = pin.offer(ask_for_charter(client))  # (2)
             _must_list(charter, identity)  # (3)
         except BaseException:
             client.close()
@@ -279,5 +279,5 @@ def _must_list(charter: Charter, identity: Identity) -> None:
     if (member.role, member.verify_key) != ("researcher", identity.signing.verify_key):
         raise ConfigurationError(
             f"charter (epoch {charter.epoch}): it does not list {identity.pin.party} as a researcher with "
-            f"the key in {identity.directory}; ask the officer to seal a new one"
+            f"the key in {identity.directory}; ask the officers to endorse a new one"
         )

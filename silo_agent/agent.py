@@ -21,7 +21,7 @@ from privacy.plan import JobSpec, RoundPlan
 from privacy.wire.envelope import Envelope, open_envelope, sign_message
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.attendance import Attendance, Attended, names_of
-from silo_agent.charter_pin import CharterPin
+from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.delivery import Delivery
 from silo_agent.ledger.admission import CapReached
 from silo_agent.ledger.books import Books
@@ -73,7 +73,7 @@ class Agent:
         with FederationClient(
             identity, settings.aggregator_url, proxy=settings.proxy, stopping=self._stopping
         ) as first:
-            self._pin.offer(first.get_envelope("/v1/charter"))
+            self._pin.offer(ask_for_charter(first))
         self._meet()
 
     def _meet(self) -> None:
@@ -199,7 +199,7 @@ class Agent:
 
     def _charter_changed(self) -> bool:
         before = self._pin.charter
-        if self._pin.offer(self._delivery.aggregator.get_envelope("/v1/charter")) is before:
+        if self._pin.offer(ask_for_charter(self._delivery.aggregator)) is before:
             return False
         self._delivery.close()
         self._meet()

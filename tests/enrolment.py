@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from aggregator.enrolment.authority import Authority, found_authority
+from aggregator.enrolment.authority import Authority, found_alone
 from aggregator.enrolment.invitations import Guest, invite
 from aggregator.enrolment.messages import EnrolRequest, Invitation
 from aggregator.enrolment.registrar import Registrar
@@ -28,7 +28,7 @@ def found(
     directory: Path, name: str = "cardio-net", now: dt.datetime = NOW, scheme: str = "additive"
 ) -> Authority:
     """A federation under the demo's policy for a scheme."""
-    return found_authority(directory, name, load_threat_model(demo_policy_text(scheme)), now)
+    return found_alone(directory, name, load_threat_model(demo_policy_text(scheme)), now)
 
 
 def registrar_of(authority: Authority) -> Registrar:

@@ -212,7 +212,7 @@ class Records:
     def evidence(self) -> dict[str, Any]:
         """What the aggregator answers, as parsed JSON."""
         document = {
-            "charter": self.federation.charter_envelope,
+            "charter": self.federation.endorsed_charter,
             "job": self.job_envelope,
             "rounds": self.rounds,
             "log": self.logs["aggregator"].entries,
@@ -241,9 +241,9 @@ class Records:
     def identity(self, party: str) -> Identity:
         """A member's identity without a directory: the builder only signs."""
         member = self.federation.parties[party].member
-        officer_key = self.federation.officer.verify_key
+        officers = self.federation.officers.digest
         pin = FederationPin(
-            federation=self.federation.name, party=member.id, role=member.role, officer_key=officer_key
+            federation=self.federation.name, party=member.id, role=member.role, officers=officers
         )
         return Identity(Path("/nonexistent"), pin, self.federation.key(party), None)
 

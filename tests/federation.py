@@ -22,6 +22,7 @@ from privacy.chain import EMPTY, Head
 from privacy.identity import SealingKey, SigningKey
 from privacy.ids import Digest, PartyId, ServerId, SiloId
 from privacy.keystore import FederationPin, Identity, write_secret
+from privacy.officers import Officer, Officers, unsigned
 from privacy.plan import (
     CohortMember,
     DpTerms,
@@ -40,7 +41,7 @@ from privacy.secagg.encoding import encode, encode_weight
 from privacy.secagg.keystream import Dither
 from privacy.secagg.parts import stretches
 from privacy.update import model_bytes, model_digest
-from privacy.wire.charter import sign_charter
+from privacy.wire.charter import EndorsedCharter
 from privacy.wire.envelope import Envelope, MessageKind, sign_message
 from privacy.wire.messages import RoundOffer, ShareManifest
 from tests.authority import CertificateAuthority
@@ -102,7 +103,16 @@ class Federation:
         self.name = name
         self.epoch = epoch
         self.policy_text = demo_policy_text() if policy_text is None else policy_text
-        self.officer = SigningKey.generate()
+        self.officer_keys = {PartyId(f"officer-{number}"): SigningKey.generate() for number in (1, 2, 3)}
+        self.officers = Officers(
+            federation=name,
+            version=1,
+            threshold=2,
+            officers=tuple(
+                Officer(name=officer, legal_entity=f"Hospital {officer[-1]}", verify_key=key.verify_key)
+                for officer, key in self.officer_keys.items()
+            ),
+        )
         self.ca = CertificateAuthority(name)
         self._urls = dict(urls or {})
         self.parties: dict[str, Party] = {}
@@ -113,7 +123,7 @@ class Federation:
         self._add("aggregator", "aggregator", "Consortium")
         self._add("researcher", "researcher", "University")
         self.charter = self._make_charter()
-        self.charter_envelope = sign_charter(self.charter, self.officer)
+        self.endorsed_charter = self.endorse(self.charter)
 
     # --- who ---
 
@@ -137,10 +147,27 @@ class Federation:
         return Charter(
             federation=self.name,
             epoch=self.epoch,
+            previous=None if self.epoch == 1 else Digest("0" * 64),
+            officers=self.officers.digest,
             members=members,
             policy=policy_digest(self.policy_text),
             policy_text=self.policy_text,
         )
+
+    def endorse(self, charter: Charter, by: Sequence[str] = ("officer-1", "officer-2")) -> EndorsedCharter:
+        """A charter under the signatures of these officers; the officers' own document is signed by all."""
+        officers = unsigned(self.officers, "officers", self.name)
+        endorsed = unsigned(charter, "charter", self.name)
+        for officer, key in self.officer_keys.items():
+            officers = officers.signed_by(officer, key)
+        for name in by:
+            endorsed = endorsed.signed_by(PartyId(name), self.officer_keys[PartyId(name)])
+        return EndorsedCharter(officers=(officers,), charter=endorsed)
+
+    def next_charter(self, **changes: Any) -> Charter:
+        """The charter of the next epoch, in order but for what a test changes."""
+        follows = {"epoch": self.charter.epoch + 1, "previous": self.charter.digest}
+        return Charter.model_validate(self.charter.model_dump() | follows | changes)
 
     def key(self, party: str) -> SigningKey:
         """A party's signing key."""
@@ -297,7 +324,7 @@ class Federation:
             federation=self.name,
             party=entry.id,
             role=entry.member.role,
-            officer_key=self.officer.verify_key,
+            officers=self.officers.digest,
         )
         write_secret(directory / "identity.key", entry.signing.to_pem())
         if entry.sealing is not None:
@@ -307,5 +334,5 @@ class Federation:
         (directory / "identity.pem").write_bytes(leaf.public_bytes(pem))
         (directory / "ca.pem").write_bytes(self.ca.certificate.public_bytes(pem))
         (directory / "federation.json").write_text(json.dumps(pin.model_dump(mode="json")))
-        (directory / "charter.json").write_bytes(canonical_bytes(self.charter_envelope))
+        (directory / "charter.json").write_bytes(canonical_bytes(self.endorsed_charter))
         return Identity(directory, pin, entry.signing, entry.sealing)

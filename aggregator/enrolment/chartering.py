@@ -1,56 +1,17 @@
-"""Closing enrolment: from the register to a signed charter, if the federation's policy allows this roster."""
+"""Which rosters a federation's policy can be kept with, and the members that the register makes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import ValidationError
 
-from aggregator.enrolment.authority import Authority
 from aggregator.enrolment.register import RegisteredParty
-from policies.findings import Finding, PolicyRefusal
+from policies.findings import Finding
 from policies.schema import ThreatModel
 from privacy.errors import ConfigurationError
-from privacy.roster import Charter, Member
+from privacy.roster import Member
 from privacy.secagg.pairwise.terms import MAX_SILOS
-from privacy.wire.charter import sign_charter
-
-
-def seal_charter(authority: Authority, drop_pending: bool) -> Charter:
-    """Sign the enrolled parties as the next epoch's charter and put it in force, after these checks:
-
-    (1) no invitation is outstanding, unless the officer drops them; (2) the roster is one that the
-    policy can be kept with; (3) the epoch follows the one in force, whose signature still holds.
-
-    Raises:
-        ConfigurationError: (1), or a member no charter can hold. PolicyRefusal: (2), with all findings.
-        SignatureRejected: (3).
-    """
-    parties = authority.register.parties()
-    pending = [party.party for party in parties if party.enrolled_at is None]
-    # (1)
-    if pending and not drop_pending:
-        raise ConfigurationError(
-            f"pending invitations: {', '.join(pending)}; wait for them, or add --drop-pending to void them"
-        )
-    # (2)
-    policy = authority.policy()
-    members = _members(parties)
-    findings = list(roster_findings(policy.model, members))
-    if findings:
-        raise PolicyRefusal("charter", findings)
-    # (3)
-    in_force = authority.charter()
-    charter = Charter(
-        federation=authority.federation,
-        epoch=1 if in_force is None else in_force.epoch + 1,
-        members=members,
-        policy=policy.digest,
-        policy_text=policy.text,
-    )
-    authority.store_charter(sign_charter(charter, authority.officer()))
-    authority.register.drop_pending()
-    return charter
 
 
 def roster_findings(policy: ThreatModel, members: Sequence[Member]) -> Iterator[Finding]:
@@ -123,7 +84,12 @@ def roster_findings(policy: ThreatModel, members: Sequence[Member]) -> Iterator[
         )
 
 
-def _members(parties: Sequence[RegisteredParty]) -> tuple[Member, ...]:
+def members_of(parties: Iterable[RegisteredParty]) -> tuple[Member, ...]:
+    """The enrolled among them as a charter lists them.
+
+    Raises:
+        ConfigurationError: one that no charter can hold.
+    """
     try:
         return tuple(
             Member(

@@ -16,11 +16,10 @@ from privacy.errors import ConfigurationError
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
 from privacy.roster import SEALED_TO, Member, Role
-from privacy.wire.charter import OFFICER
 from privacy.wire.envelope import BROADCAST
 
 REGISTRAR = PartyId("registrar")
-RESERVED = frozenset({OFFICER, BROADCAST, REGISTRAR})
+RESERVED = frozenset({PartyId("officer"), BROADCAST, REGISTRAR})
 """Names with a meaning of their own in envelopes and certificates."""
 _SECRET_BYTES = 32
 
@@ -55,7 +54,7 @@ def invite(
             role=guest.role,
             registrar=registrar_url.rstrip("/"),
             ca=authority.ca_pem,
-            officer_key=authority.card.officer_key,
+            officers=authority.officers_in_force().digest,
             secret=secret,
             expires_at=expires_at,
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from privacy.canonical import Frozen
-from privacy.ids import HexKey, Name, PartyName
+from privacy.ids import HexDigest, Name, PartyName
 from privacy.roster import Role
 
 MAX_ENROL_BYTES = 32 << 10
@@ -30,8 +30,8 @@ class Invitation(Frozen):
     """``https://host:port`` of the registrar."""
     ca: Pem
     """The federation's CA: the only authority this party will accept, the registrar's TLS included."""
-    officer_key: HexKey
-    """Whose signature on a charter this party will believe."""
+    officers: HexDigest
+    """Whose signatures on a charter this party will believe: the digest of the officers' document."""
     secret: Secret
     expires_at: str
     """RFC 3339 UTC, for the reader; the registrar decides."""

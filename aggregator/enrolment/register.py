@@ -6,7 +6,7 @@ Holds digests of secrets, never secrets. Decides nothing but what two callers at
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +138,11 @@ class Register:
         """Void every invitation that was not used."""
         with self._transaction() as connection:
             connection.execute("DELETE FROM parties WHERE enrolled_at IS NULL")
+
+    def forget_keys(self, revoked: Iterable[str]) -> None:
+        """Take out the parties whose keys were revoked."""
+        with self._transaction() as connection:
+            connection.executemany("DELETE FROM parties WHERE verify_key = ?", [(key,) for key in revoked])
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

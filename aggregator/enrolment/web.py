@@ -16,7 +16,7 @@ from aggregator.access import REGISTRAR
 from aggregator.enrolment.authority import Authority
 from aggregator.enrolment.messages import CHARTER_PATH, ENROL_PATH, MAX_ENROL_BYTES, EnrolRequest
 from aggregator.enrolment.registrar import Registrar
-from aggregator.web_body import envelope_response, read_body
+from aggregator.web_body import document_response, read_body
 from aggregator.web_common import bare_app
 from aggregator.web_errors import Refused, install_problems
 from aggregator.web_guard import RegistrarRoute, assert_all_guarded
@@ -39,11 +39,11 @@ def registrar_app(authority: Authority, registrar: Registrar, clock: Callable[[]
 
     @app.get(CHARTER_PATH)
     async def charter() -> Response:
-        # Open to everybody: the charter is public within its signature, and a party has no roster before it.
-        envelope = await run_in_threadpool(authority.charter_envelope)
-        if envelope is None:
-            raise NotFound("charter: it is not sealed yet; ask the federation's officer")
-        return envelope_response(envelope)
+        # Open to everybody: the charter is public, its signatures tell, and a party has no roster before it.
+        endorsed = await run_in_threadpool(authority.endorsed_charter)
+        if endorsed is None:
+            raise NotFound("charter: there is none in force yet; ask the federation's officers")
+        return document_response(endorsed)
 
     install_problems(app, _log_refusal)
     assert_all_guarded(app, REGISTRAR)

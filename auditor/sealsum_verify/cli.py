@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sealsum_verify import __version__
-from sealsum_verify.encoding import sha256
 from sealsum_verify.shapes import ATOMS
 from sealsum_verify.verify import CHECKS, Report, verify_pack
 
@@ -21,8 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="sealsum-verify", description="Verify a Sealsum evidence pack offline. Exit 0: verified, 5: not."
     )
     parser.add_argument("pack", type=Path, help="evidence.zip")
-    help_key = "the officer's key, as you know it from the federation and not from the pack"
-    parser.add_argument("--officer-key", type=_key, metavar="HEX", help=help_key)
+    help_officers = "digest of the federation's officers, as you know it from them and not from the pack"
+    parser.add_argument("--officers", type=_digest, metavar="DIGEST", help=help_officers)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     options = parser.parse_args(arguments)
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         sys.stderr.write(f"{options.pack}: cannot be read ({error.strerror})\n")
         return 78
-    report = verify_pack(raw, options.officer_key)
+    report = verify_pack(raw, options.officers)
     text = json.dumps(as_json(report), indent=2) if options.json else as_text(report)
     sys.stdout.write(text + "\n")
     return 0 if report.verified else 5
@@ -41,7 +40,7 @@ def as_json(report: Report) -> dict[str, object]:
     """The report for machines."""
     return {
         "verified": report.verified,
-        "officer": {"key": report.officer_key, "pinned": report.pinned},
+        "officers": {"digest": report.officers, "pinned": report.pinned},
         "checks": [{"claim": claim, "passed": _passed(report, n)} for n, claim in enumerate(CHECKS, 1)],
         "fault": report.fault and {"entry": report.fault.entry, "reason": report.fault.sentence},
         "summary": report.summary,
@@ -67,13 +66,10 @@ def as_text(report: Report) -> str:
     if report.fault is not None:
         return _plain("\n".join([*lines, "", f"NOT VERIFIED  {report.fault}"]))
     facts = "  ".join(f"{name} {value}" for name, value in report.summary.items())
-    fingerprint = sha256(bytes.fromhex(str(report.officer_key)))[:32]
-    trust = f"under the officer key you gave (fingerprint {fingerprint})"
+    trust = f"under the officers you gave ({report.officers})"
     if not report.pinned:
-        trust = (
-            f"NOT PINNED: compare this fingerprint of the officer's key with the federation: {fingerprint}"
-        )
-        trust += f"\nthen run again with --officer-key {report.officer_key}"
+        trust = f"NOT PINNED: compare this digest with the federation's officers: {report.officers}"
+        trust += f"\nthen run again with --officers {report.officers}"
     return _plain("\n".join([*lines, "", f"VERIFIED  {facts}", trust]))
 
 
@@ -87,7 +83,7 @@ def _plain(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
 
 
-def _key(text: str) -> str:
+def _digest(text: str) -> str:
     if ATOMS["hex"].fullmatch(text) is None:
         raise argparse.ArgumentTypeError("expected 64 lower-case hex digits")
     return text

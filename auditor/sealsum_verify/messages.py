@@ -88,13 +88,18 @@ def open_envelope(envelope: Json, kind: str, context: str, key: str, entry: str)
     demand(envelope["recipient"] == "all", entry, f"{kind} of {sender}: expected recipient all")
     demand(envelope["context"] == context, entry, f"{kind} of {sender}: it is bound to another context")
     # (2)
-    digest = sha256(envelope["body"].encode())
-    fields = [kind.encode(), bytes.fromhex(context), sender.encode(), b"all", bytes.fromhex(digest)]
-    signed = b"".join(len(field).to_bytes(8, "little") + field for field in fields)
-    what = f"{kind} of {sender}"
-    check_signature(key, b"sealsum/envelope/v1\x00" + signed, envelope["signature"], entry, what)
+    body = envelope["body"].encode()
+    signed = signed_bytes(kind, context, sender, "all", body)
+    check_signature(key, signed, envelope["signature"], entry, f"{kind} of {sender}")
     # (3)
-    return Message(kind, sender, peek(envelope, kind, entry), digest)
+    return Message(kind, sender, peek(envelope, kind, entry), sha256(body))
+
+
+def signed_bytes(kind: str, context: str, sender: str, recipient: str, body: bytes) -> bytes:
+    """What is signed of a message or an endorsed document: each field behind its length."""
+    digest = bytes.fromhex(sha256(body))
+    fields = [kind.encode(), bytes.fromhex(context), sender.encode(), recipient.encode(), digest]
+    return b"sealsum/envelope/v1\x00" + b"".join(len(one).to_bytes(8, "little") + one for one in fields)
 
 
 def read_chain(raw: bytes, origin: str, key: str, file: str) -> Chain:

@@ -22,11 +22,14 @@ ATOMS = {
 }
 SHAPES = {
     "manifest.json": "pack:text federation:name job:name created_at:text signer:name files:object",
-    "officer": "verify_key:hex",
+    "officer": "name:name legal_entity:text verify_key:hex",
     "head": "seq:int hash:hex",
     "envelope": "kind:text context:hex sender:name recipient:name body:text signature:signature",
     "entry": "origin:text seq:int prev:hex at:text kind:text body:object signature:signature",
-    "charter": "federation:name epoch:int members:[member] policy:hex policy_text:text",
+    "charter": "federation:name epoch:int previous:hex? officers:hex members:[member] revoked:[hex] "
+    "keeps_jobs_of:[hex] policy:hex policy_text:text",
+    "endorsed": "kind:text context:hex body:text signatures:{signature}",
+    "officers": "federation:name version:int threshold:int officers:[officer] one_institution:text",
     "member": "id:name role:text legal_entity:text operator:text verify_key:hex sealing_key:text url:text",
     "job": "job:name federation:name charter:hex purpose:text dataset:name data:data model:model "
     "initial_model:hex training:training dp:dp? rounds:int scheme:text "

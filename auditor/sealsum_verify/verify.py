@@ -11,7 +11,8 @@ from sealsum_verify.archive import read_archive
 from sealsum_verify.claim import ENTRY as CLAIM
 from sealsum_verify.claim import Bracket, check_claim
 from sealsum_verify.encoding import Fault, check_signature, demand, digest_of, parse, same, sha256
-from sealsum_verify.messages import Json, Roster, open_envelope, peek, read_document
+from sealsum_verify.governance import check_charter
+from sealsum_verify.messages import Json, Roster, open_envelope, read_document
 from sealsum_verify.offers import Job, read_offers
 from sealsum_verify.records import check_ledgers, check_logs
 from sealsum_verify.rounds import check_model_chain, read_round
@@ -23,7 +24,7 @@ T = TypeVar("T")
 CHECKS = (
     "the archive is canonical: no byte can change unnoticed",
     "the manifest lists exactly these files, with their digests",
-    "the federation's officer signed the charter: members and their keys",
+    "enough of the federation's officers endorsed the charter: members and their keys",
     "a member of the federation signed the pack",
     "the policy is the one that the charter names",
     "a researcher signed the job, and the dataset card describes it",
@@ -34,7 +35,7 @@ CHECKS = (
     "silos' ledgers are whole and charged each round before it ran",
     "the claimed ε is what the ledgers cost, by this program's own accountant",
 )
-_OF_THE_FEDERATION = {"manifest.json", "manifest.sig", "who/charter.json", "who/officer.json"}
+_OF_THE_FEDERATION = {"manifest.json", "manifest.sig", "who/charter.json", "who/officers.json"}
 _OF_THE_JOB = {"policy/policy.yaml", "job/job.json", "data/card.json", "dp/claim.json"}
 FIXED_FILES = frozenset(
     _OF_THE_FEDERATION | _OF_THE_JOB | {"software/versions.json", "report.html", "VERIFY.md"}
@@ -49,7 +50,8 @@ _OTHER_FILES = re.compile(r"rounds/[0-9]{4,}\.json|(log|dp/ledger)/[a-z0-9][a-z0
 class Report:
     """What was checked, in order, and what came of it."""
 
-    officer_key: str | None
+    officers: str | None
+    """Digest of the officers' document that all trust rests on."""
     pinned: bool
     passed: int = 0
     fault: Fault | None = None
@@ -70,13 +72,13 @@ class Report:
         return value
 
 
-def verify_pack(raw: bytes, officer_key: str | None = None) -> Report:
+def verify_pack(raw: bytes, officers: str | None = None) -> Report:
     """Verify a pack by the checks in ``CHECKS``; stops at the first fault, since later ones rest on it.
 
-    ``officer_key`` (hex) is the federation's root of trust as the auditor knows it. Without it the pack's
-    own is used, which proves only that the pack is consistent under that key.
+    ``officers`` is the digest of the federation's officers as the auditor knows it, of whatever version.
+    Without it the pack's own are used, which proves only that the pack is consistent under them.
     """
-    report = Report(officer_key, pinned=officer_key is not None)
+    report = Report(officers, pinned=officers is not None)
     try:
         _run(report, raw)
     except Fault as fault:
@@ -90,7 +92,7 @@ def _run(report: Report, raw: bytes) -> None:
     files = report.check(read_archive, raw)  # 1
     manifest = report.check(_check_manifest, files)  # 2
     report.self_reported = tuple(sorted(SELF_REPORTED & files.keys()))
-    roster = report.check(_check_charter, files, report)  # 3
+    roster, report.officers = report.check(check_charter, files, report.officers)  # 3
     report.check(_check_signer, files, manifest, roster)  # 4
     report.check(_check_policy, files, roster)  # 5
     job = report.check(_check_job, files, manifest, roster)  # 6
@@ -129,32 +131,6 @@ def _check_manifest(files: Mapping[str, bytes]) -> Json:
     for name in sorted(listed):
         demand(name in files and name not in _UNLISTED, name, "the manifest lists it, the pack lacks it")
     return manifest
-
-
-def _check_charter(files: Mapping[str, bytes], report: Report) -> Roster:
-    """(3) Who is who, under the pinned key, or else the pack's own:
-
-    (a) that key signed the charter, as the officer, for the federation it names; (b) its members are
-    distinct in id and key, one of them is the aggregator, and none is called officer.
-    """
-    entry = "who/charter.json"
-    own = read_document(files["who/officer.json"], "officer", "who/officer.json")["verify_key"]
-    report.officer_key = report.officer_key or str(own)
-    demand(own == report.officer_key, "who/officer.json", "the officer's key is not the pinned one")
-    # (a)
-    envelope = read_document(files[entry], "envelope", entry)
-    demand(envelope["sender"] == "officer", entry, "expected it from the officer")
-    name = {"federation": peek(envelope, "charter", entry)["federation"]}
-    context = digest_of("sealsum/federation-id/v1", name)
-    charter = open_envelope(envelope, "charter", context, report.officer_key, entry).body
-    # (b)
-    members = {member["id"]: member for member in charter["members"]}
-    keys = {member["verify_key"] for member in charter["members"]}
-    distinct = len(members) == len(keys) == len(charter["members"]) and "officer" not in members
-    demand(distinct, entry, "expected members of distinct ids and keys, none called officer")
-    roster = Roster(digest_of("sealsum/charter/v1", charter), charter, members)
-    demand(len(roster.of_role("aggregator")) == 1, entry, "expected one aggregator")
-    return roster
 
 
 def _check_signer(files: Mapping[str, bytes], manifest: Json, roster: Roster) -> None:

@@ -1,77 +1,138 @@
-"""The charter's envelope: signed by the federation's officer, believed only under the pinned officer key.
+"""The charter as it travels: endorsed by the officers in force, with the documents that prove who they are.
 
-The officer is not a member of the roster, so the roster cannot vouch for its own author. The context
-is the federation's name, because every party must be able to check it before it has read any charter.
+One file holds all of it, so that nobody can show the officers of one time with the charter of another
+(ADR 0019). Officers are no members of the roster: a roster cannot vouch for its own authors.
 """
 
 from __future__ import annotations
 
-from privacy.canonical import digest_of
-from privacy.errors import Conflict, OutOfOrder, SignatureRejected
-from privacy.identity import SigningKey
-from privacy.ids import Digest, PartyId
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from privacy.canonical import Frozen, parse_canonical
+from privacy.errors import Conflict, MalformedMessage, OutOfOrder, SignatureRejected
+from privacy.ids import Digest
+from privacy.officers import Endorsed, Officers, check_endorsed, follow_officers, read_body
 from privacy.roster import Charter
-from privacy.wire.envelope import Envelope, open_envelope, sign_message
-from privacy.wire.messages import MAX_BYTES
+from privacy.wire.envelope import first_fault
 
-OFFICER = PartyId("officer")
-"""Sender of a charter; no member may have this name."""
+MAX_CHARTER_BYTES = 8 << 20
 
 
-def federation_context(federation: str) -> Digest:
-    """What the charters of one federation are bound to, whatever their epoch."""
-    return digest_of("sealsum/federation-id/v1", {"federation": federation})
+class EndorsedCharter(Frozen):
+    """``charter.json``: all versions of the officers, oldest first, and the charter that the last endorse."""
+
+    officers: Annotated[tuple[Endorsed, ...], Field(min_length=1)]
+    charter: Endorsed
 
 
-def sign_charter(charter: Charter, officer: SigningKey) -> Envelope:
-    """Seal a roster and its policy under the officer's key."""
-    return sign_message(charter, "charter", federation_context(charter.federation), OFFICER, officer)
+@dataclass(frozen=True)
+class VerifiedCharter:
+    """A charter whose endorsement has been checked from the pinned officers on."""
+
+    charter: Charter
+    officers: tuple[Officers, ...]
+    """All versions; the last one is in force."""
+    endorsed: EndorsedCharter
 
 
-def open_charter(envelope: Envelope, officer_key: str, federation: str) -> Charter:
-    """Believe a charter, after these checks:
-
-    (1) its sender is the officer; (2) it is a charter for this federation, signed by the pinned officer
-    key over exactly these bytes; (3) the body names the same federation as the envelope's context.
+def parse_charter(raw: bytes) -> EndorsedCharter:
+    """Decode a charter file; nothing in it is believed yet.
 
     Raises:
-        SignatureRejected: (1) to (3). MalformedMessage: the body is not a charter.
+        MalformedMessage: over 8 MiB, not canonical JSON, or not an endorsed charter.
+    """
+    try:
+        return EndorsedCharter.model_validate(parse_canonical(raw, MAX_CHARTER_BYTES))
+    except ValidationError as error:
+        raise MalformedMessage(f"charter file: {first_fault(error)}") from error
+
+
+def open_charter(endorsed: EndorsedCharter, pinned: Digest, federation: str) -> VerifiedCharter:
+    """Believe a charter, after these checks:
+
+    (1) the officers follow, version by version, from those pinned at enrolment; (2) enough officers of the
+    *last* version signed it for this federation: what older officers have signed is void; (3) the body
+    names the same federation, and the officers who signed; (4) no officer's key is a member's: a machine
+    that is broken into must not be able to sign charters.
+
+    Raises:
+        SignatureRejected: (1) to (4). OutOfOrder, Conflict: (1). MalformedMessage: not a charter.
     """
     # (1)
-    if envelope.sender != OFFICER:
-        raise SignatureRejected(f"charter.sender: expected {OFFICER}, got {envelope.sender}")
+    officers = follow_officers(endorsed.officers, pinned, federation)
     # (2)
-    charter = open_envelope(
-        envelope,
-        Charter,
-        kind="charter",
-        context=federation_context(federation),
-        verify_key_of=lambda _officer: officer_key,
-        max_bytes=MAX_BYTES["charter"],
-    ).message
+    check_endorsed(endorsed.charter, "charter", federation, officers[-1:])
+    charter = read_body(endorsed.charter, Charter)
     # (3)
     if charter.federation != federation:
         raise SignatureRejected(f"charter.federation: expected {federation}, got {charter.federation}")
-    return charter
+    if charter.officers != officers[-1].digest:
+        raise SignatureRejected(
+            f"charter.officers: expected {officers[-1].digest[:16]}… (version {officers[-1].version}), "
+            f"got {charter.officers[:16]}…"
+        )
+    # (4)
+    both = set(officers[-1].keys.values()) & {member.verify_key for member in charter.members}
+    if both:
+        raise SignatureRejected(
+            "charter: an officer's key is a member's too; make the officer a key of her own"
+        )
+    return VerifiedCharter(charter, officers, endorsed)
 
 
-def succeed_charter(held: Charter | None, offered: Charter) -> Charter:
-    """The charter to hold from now on: a party never returns to an older roster.
+def succeed_charter(held: VerifiedCharter | None, offered: VerifiedCharter) -> VerifiedCharter:
+    """The charter to hold from now on: a party never returns to an older roster, or to older officers.
 
-    An old charter, validly signed once, may list a member who has been expelled since.
+    An old charter, validly signed once, may list a member who has been expelled since. Checks:
+    (1) the officers held are among those offered; (2) the epoch is not lower; (3) of the same epoch there
+    is one charter; (4) the next epoch names the one held as its predecessor, so that two charters of one
+    epoch come to light also afterwards; (5) a revoked key stays revoked, and each that left the roster is.
 
     Raises:
-        OutOfOrder: ``offered`` has a lower epoch than the one held. Conflict: the same epoch, other words.
+        OutOfOrder: (1) fewer versions, (2). Conflict: (1) others, (3) to (5).
     """
-    if held is None or offered.epoch > held.epoch:
+    if held is None:
         return offered
-    if offered.epoch < held.epoch:
+    # (1)
+    before, after = _digests(held), _digests(offered)
+    if after[: len(before)] != before:
+        if before[: len(after)] == after:
+            raise OutOfOrder(
+                f"officers.version: expected {len(before)} or later, got {len(after)}; officers who were "
+                "replaced are never taken back"
+            )
+        raise Conflict("officers: two different versions are endorsed; ask an officer which one holds")
+    mine, theirs = held.charter, offered.charter
+    # (2)
+    if theirs.epoch < mine.epoch:
         raise OutOfOrder(
-            f"charter.epoch: expected {held.epoch} or later, got {offered.epoch}; "
+            f"charter.epoch: expected {mine.epoch} or later, got {theirs.epoch}; "
             "an older charter is never taken back"
         )
-    if offered.digest != held.digest:
+    # (3)
+    if theirs.epoch == mine.epoch:
+        if theirs.digest != mine.digest:
+            raise Conflict(
+                f"charter: two different ones are signed for epoch {mine.epoch}; ask the officers which holds"
+            )
+        return held
+    # (4)
+    if theirs.epoch == mine.epoch + 1 and theirs.previous != mine.digest:
         raise Conflict(
-            f"charter: two different ones are signed for epoch {held.epoch}; ask the officer which one holds"
+            f"charter.previous: expected {mine.digest[:16]}… (epoch {mine.epoch}, held here), got "
+            f"{str(theirs.previous)[:16]}…: two charters of that epoch are signed; ask the officers"
         )
-    return held
+    # (5)
+    gone = {member.verify_key for member in mine.members} - {member.verify_key for member in theirs.members}
+    if not gone | set(mine.revoked) <= set(theirs.revoked):
+        raise Conflict(
+            "charter.revoked: expected every key that was revoked or left the roster; ask the officers"
+        )
+    return offered
+
+
+def _digests(verified: VerifiedCharter) -> list[Digest]:
+    return [officers.digest for officers in verified.officers]

@@ -18,7 +18,6 @@ from privacy.identity import SigningKey, verify_signature
 from privacy.ids import Digest, HexDigest, PartyId, PartyName
 
 MessageKind = Literal[
-    "charter",
     "job",
     "offer",
     "manifest",
@@ -84,7 +83,7 @@ class Verified(Generic[M_co]):
     envelope: Envelope
 
 
-def _signed_bytes(kind: str, context: str, sender: str, recipient: str, body: bytes) -> bytes:
+def signed_bytes(kind: str, context: str, sender: str, recipient: str, body: bytes) -> bytes:
     """Unambiguous pre-authentication encoding: a label, then each field behind its length (as in DSSE)."""
     fields = [
         kind.encode(),
@@ -106,7 +105,7 @@ def sign_message(
 ) -> Envelope:
     """Wrap and sign ``message``."""
     body = canonical_bytes(message)
-    signature = key.sign(_signed_bytes(kind, context, sender, recipient, body)).hex()
+    signature = key.sign(signed_bytes(kind, context, sender, recipient, body)).hex()
     return Envelope(
         kind=kind,
         context=context,
@@ -126,7 +125,7 @@ def parse_envelope(raw: bytes) -> Envelope:
     try:
         return Envelope.model_validate(parse_canonical(raw, MAX_ENVELOPE_BYTES))
     except ValidationError as error:
-        raise MalformedMessage(f"envelope: {_first_fault(error)}") from error
+        raise MalformedMessage(f"envelope: {first_fault(error)}") from error
 
 
 def parse_envelopes(raw: bytes) -> tuple[Envelope, ...]:
@@ -141,7 +140,7 @@ def parse_envelopes(raw: bytes) -> tuple[Envelope, ...]:
     try:
         return tuple(Envelope.model_validate(value) for value in values)
     except ValidationError as error:
-        raise MalformedMessage(f"envelopes: {_first_fault(error)}") from error
+        raise MalformedMessage(f"envelopes: {first_fault(error)}") from error
 
 
 def open_envelope(
@@ -159,7 +158,7 @@ def open_envelope(
     (1) it is of the kind expected here; (2) it is addressed to this recipient; (3) it is bound to the
     context expected here; (4) the roster's key of its sender signed exactly these bytes; (5) only then
     is the body parsed, canonical and within its size cap. ``context`` is ``None`` only where the
-    body itself defines it (an offer, a charter); the caller must then compare.
+    body itself defines it (an offer); the caller must then compare.
 
     Raises:
         SignatureRejected: (1) to (4). MalformedMessage: (5). NotAllowed: the sender is not enrolled.
@@ -177,21 +176,21 @@ def open_envelope(
     body = envelope.body.encode()
     verify_signature(
         verify_key_of(envelope.sender),
-        _signed_bytes(envelope.kind, envelope.context, envelope.sender, envelope.recipient, body),
+        signed_bytes(envelope.kind, envelope.context, envelope.sender, envelope.recipient, body),
         bytes.fromhex(envelope.signature),
     )
     # (5)
     try:
         message = model.model_validate(parse_canonical(body, max_bytes))
     except ValidationError as error:
-        raise MalformedMessage(f"{kind}: {_first_fault(error)}") from error
+        raise MalformedMessage(f"{kind}: {first_fault(error)}") from error
     # (6)
     if canonical_bytes(message) != body:
         raise MalformedMessage(f"{kind}: expected each value in its one spelling, with no field left out")
     return Verified(message, envelope.sender, envelope.context, envelope)
 
 
-def _first_fault(error: ValidationError) -> str:
+def first_fault(error: ValidationError) -> str:
     """Where and why, without echoing what came: it may hold a secret."""
     fault = error.errors(include_input=False, include_url=False)[0]
     return f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']}"

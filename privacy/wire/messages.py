@@ -101,7 +101,6 @@ class Refusal(Frozen):
 
 
 MAX_BYTES: dict[MessageKind, int] = {
-    "charter": 4 << 20,
     "job": 4 << 20,
     "offer": 16 << 20,
     "manifest": 8 << 20,

@@ -15,7 +15,7 @@ RESEARCHER = "researcher"
 
 @dataclass(frozen=True)
 class Part:
-    """One party as the officer invites it."""
+    """One party as the registrar invites it."""
 
     name: str
     role: Role
@@ -49,6 +49,13 @@ CAST: tuple[Part, ...] = (
     Part(RESEARCHER, "researcher", "University (demo)", "University (demo)"),
 )
 """Everybody who plays with ``additive``."""
+
+
+OFFICERS: tuple[tuple[str, str], ...] = tuple(
+    (f"officer-{hospital.silo}", f"Hospital of {hospital.title} (demo)") for hospital in HOSPITALS[:3]
+)
+"""Name and institution of those who endorse the charter: any two of the three."""
+OFFICERS_NEEDED = 2
 
 
 def cast_of(scheme: str) -> tuple[Part, ...]:

@@ -31,7 +31,7 @@ class Trained:
     """What lies on the table when the job has finished."""
 
     charter: Charter
-    officer_key: str
+    officers: str
     policy: LoadedPolicy
     terms: DemoTerms
     spec: JobSpec
@@ -89,7 +89,7 @@ def collect(trained: Trained, claim: Mapping[str, Any]) -> DemoResult:
         job=spec.job,
         policy_name=trained.policy.model.metadata.name,
         policy_digest=trained.policy.digest,
-        officer_key=trained.officer_key,
+        officers=trained.officers,
         scheme=spec.scheme,
         parties=counted_parties(spec.scheme),
         norm_bound=None if spec.validity is None else spec.validity.norm_bound,

@@ -1,7 +1,8 @@
 """Founding the demo's federation and enrolling every party over HTTPS, each in a process of its own.
 
-The demo plays the officer: it founds, invites and seals. A party's key is made by that party's own
-``enroll`` process in that party's directory; the demo never reads it.
+The demo plays the registrar, who founds and invites, and the officers of three hospitals, of whom any two
+endorse the charter. A party's key is made by that party's own ``enroll`` process in that party's directory;
+the demo never reads it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from aggregator.enrolment.authority import Authority, found_authority
-from aggregator.enrolment.chartering import seal_charter
-from aggregator.enrolment.invitations import Guest, invite
+from aggregator.enrolment.governing import Change, adopt_charter, propose_charter
+from aggregator.enrolment.invitations import REGISTRAR, Guest, invite
 from policies.loader import LoadedPolicy
 from privacy.canonical import canonical_bytes
+from privacy.identity import SigningKey
+from privacy.ids import PartyId
 from privacy.keystore import write_secret
+from privacy.officers import Officer, Officers
 from privacy.roster import Charter
-from sealsum.demo.cast import FEDERATION, Part
+from privacy.wire.proposal import assemble, endorse
+from sealsum.demo.cast import FEDERATION, OFFICERS, OFFICERS_NEEDED, Part
 from sealsum.demo.folder import DemoFolder
 from sealsum.demo.parties import Programs
 from sealsum.demo.supervise import Child, Supervisor
@@ -33,7 +38,8 @@ class Founded:
     """A federation whose charter is sealed."""
 
     charter: Charter
-    officer_key: str
+    officers: str
+    """Digest of the officers' document: what an auditor pins."""
     charter_file: Path
 
 
@@ -46,17 +52,27 @@ def found_and_enrol(
     urls: Mapping[str, str],
     programs: Programs,
 ) -> Founded:
-    """Found, invite, enrol all parties at once through the registrar, seal the charter, stop the registrar.
+    """Found, invite, enrol all parties at once through the registrar, let officers endorse the charter.
 
     Raises:
         ChildFailed: the registrar or a party's enrolment failed. PolicyRefusal: the roster does not do.
     """
-    authority = found_authority(folder.party("officer"), FEDERATION, policy, datetime.now(UTC))
+    keys = {name: _make_officer_key(folder, name) for name, _ in OFFICERS}
+    officers = Officers(
+        federation=FEDERATION,
+        version=1,
+        threshold=OFFICERS_NEEDED,
+        officers=tuple(
+            Officer(name=PartyId(name), legal_entity=entity, verify_key=keys[name].verify_key)
+            for name, entity in sorted(OFFICERS)
+        ),
+    )
+    authority = found_authority(folder.party(REGISTRAR), officers, policy, datetime.now(UTC))
     registrar_url = f"https://127.0.0.1:{registrar_port}"
     tokens = _invite_all(authority, folder, cast, registrar_url, urls)
     listen = ["--listen", f"127.0.0.1:{registrar_port}"]
     registrar = supervisor.start(
-        "registrar", programs.server("federation", "serve", str(folder.party("officer")), *listen)
+        "registrar", programs.server("federation", "serve", str(folder.party(REGISTRAR)), *listen)
     )
     supervisor.wait_for(registrar, "listening", READY_S)
     _finish_all(
@@ -76,9 +92,19 @@ def found_and_enrol(
             for part in cast
         ],
     )
-    charter = seal_charter(authority, drop_pending=False)
+    proposal = propose_charter(authority, Change())
+    signed = [endorse(proposal, keys[name]) for name, _ in OFFICERS[:OFFICERS_NEEDED]]
+    charter = adopt_charter(authority, assemble(proposal, signed)).charter
     supervisor.stop([registrar])
-    return Founded(charter, authority.card.officer_key, authority.directory / "charter.json")
+    return Founded(charter, officers.digest, authority.directory / "charter.json")
+
+
+def _make_officer_key(folder: DemoFolder, name: str) -> SigningKey:
+    """An officer's own key, in her own directory."""
+    key = SigningKey.generate()
+    folder.party(name).mkdir(mode=0o700)
+    write_secret(folder.party(name) / "officer.key", key.to_pem())
+    return key
 
 
 def _invite_all(

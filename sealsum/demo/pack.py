@@ -53,14 +53,14 @@ def export_pack(folder: DemoFolder, trained: Trained, report: bytes) -> None:
     folder.evidence.write_bytes(pack)
 
 
-def verify_pack(supervisor: Supervisor, folder: DemoFolder, officer_key: str) -> Verdict:
-    """Run ``sealsum-verify`` on the pack, as an auditor would, with the officer's key pinned.
+def verify_pack(supervisor: Supervisor, folder: DemoFolder, officers: str) -> Verdict:
+    """Run ``sealsum-verify`` on the pack, as an auditor would, with the officers pinned.
 
     Raises:
         ConfigurationError: the verifier is not installed. ChildFailed: it could not judge the pack.
     """
     said = folder.harness / "verdict.txt"
-    command = [verifier(), str(folder.evidence), "--officer-key", officer_key]
+    command = [verifier(), str(folder.evidence), "--officers", officers]
     child = supervisor.start("verify", command, stdout=said)
     code = supervisor.finish(child, VERIFY_S, accept=(0, REJECTED))
     return Verdict(code, tuple(said.read_text(encoding="utf-8").splitlines()))

@@ -9,7 +9,7 @@ from aggregator.enrolment.chartering import roster_findings
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy
 from privacy.identity import SigningKey
-from privacy.ids import PartyId
+from privacy.ids import Digest, PartyId
 from privacy.roster import SEALED_TO, Charter, Member
 from privacy.secagg.he.parameters import ONE_KEY_SCHEMES, assert_available
 from sealsum.demo.cast import FEDERATION, cast_of
@@ -50,6 +50,7 @@ def _trial_charter(policy: LoadedPolicy, scheme: str) -> Charter:
     return Charter(
         federation=FEDERATION,
         epoch=1,
+        officers=Digest("0" * 64),
         members=tuple(sorted(members, key=lambda member: member.id)),
         policy=policy.digest,
         policy_text=policy.text,

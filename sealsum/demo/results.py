@@ -113,7 +113,7 @@ class DemoResult:
     job: str
     policy_name: str
     policy_digest: str
-    officer_key: str
+    officers: str
     scheme: str
     parties: str
     """Who took part, counted, for people."""

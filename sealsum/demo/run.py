@@ -1,7 +1,7 @@
 """One demo run from options to files: found and enrol, start everybody, train, fetch, export, verify.
 
 Everything goes through the parties' own programs and the researcher's SDK; the demo adds only what no
-federation has: it plays the officer, keeps the held-out patients, and compares.
+federation has: it plays the officers, keeps the held-out patients, and compares.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
             result = collect(trained, claim_of(trained))
             drawings = draw(result)
             export_pack(folder, trained, render_report(result, drawings, None))
-            verdict = verify_pack(supervisor, folder, trained.officer_key)
+            verdict = verify_pack(supervisor, folder, trained.officers)
         screen.phase("Writing the report")
         summary = _write(folder, trained, result, render_report(result, drawings, verdict), verdict, began)
     return Finished(folder, summary, _closing_lines(folder, summary))
@@ -141,7 +141,7 @@ def _train(
     supervisor.stop(agents)
     return Trained(
         charter=founded.charter,
-        officer_key=founded.officer_key,
+        officers=founded.officers,
         policy=policy,
         terms=terms,
         spec=spec,
@@ -222,7 +222,7 @@ def _closing_lines(folder: DemoFolder, summary: Summary) -> tuple[str, ...]:
         f"figures   {folder.summary}",
         f"model     {folder.model}",
         f"evidence  {folder.evidence}",
-        f"verify    sealsum-verify {folder.evidence} --officer-key {summary.officer_key}",
+        f"verify    sealsum-verify {folder.evidence} --officers {summary.officers}",
         "",
         f"Took {summary.duration_s:.0f} s. {summary.note}",
     )

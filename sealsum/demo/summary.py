@@ -101,7 +101,7 @@ class Summary(Frozen):
     refusal_details: tuple[RefusalSummary, ...]
     evidence: str
     verified: bool
-    officer_key: str
+    officers: str
     timings: Timings
     duration_s: float
     note: str
@@ -154,7 +154,7 @@ def summarise(result: DemoResult, verdict: Verdict, evidence: str, duration_s: f
         ),
         evidence=evidence,
         verified=verdict.verified,
-        officer_key=result.officer_key,
+        officers=result.officers,
         timings=Timings(
             round_ms=_spread(result.round_ms),
             agent_overhead_ms=_spread(result.overheads_ms),

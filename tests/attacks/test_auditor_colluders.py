@@ -30,7 +30,7 @@ from tests.federation import Federation
 
 
 def caught(records: Records, number: int, message: str, pack: bytes | None = None) -> None:
-    report = verify_pack(pack or records.pack(), records.federation.officer.verify_key)
+    report = verify_pack(pack or records.pack(), records.federation.officers.digest)
     assert report.fault is not None, "the attack went unnoticed"
     assert (report.passed + 1, message in str(report.fault)) == (number, True), str(report.fault)
 
@@ -486,6 +486,7 @@ def test_a_silo_that_was_not_invited_is_no_survivor() -> None:
 def test_a_job_bound_to_another_charter_is_refused_before_a_pack_is_made() -> None:
     records = honest_records(1)
     other = Federation()
-    records.federation.officer, records.federation.charter_envelope = other.officer, other.charter_envelope
+    records.federation.officers = other.officers
+    records.federation.endorsed_charter = other.endorsed_charter
     with pytest.raises(SealsumError, match="context"):
         records.pack()

@@ -22,7 +22,7 @@ Files = dict[str, bytes]
 def fault_of(files: Files, signer: str = "researcher") -> tuple[int, str]:
     """Number of the check that failed, and what it said."""
     records = shared_records()
-    report = verify_pack(resigned(files, records, signer), records.federation.officer.verify_key)
+    report = verify_pack(resigned(files, records, signer), records.federation.officers.digest)
     assert report.fault is not None, "the attack went unnoticed"
     assert not report.verified
     return report.passed + 1, str(report.fault)
@@ -59,7 +59,7 @@ JOB = "job/job.json"
 
 def test_the_untouched_pack_verifies_so_the_attacks_mean_something() -> None:
     records = shared_records()
-    report = verify_pack(resigned(files_of(shared_pack()), records), records.federation.officer.verify_key)
+    report = verify_pack(resigned(files_of(shared_pack()), records), records.federation.officers.digest)
     assert report.verified, report.fault
 
 
@@ -112,7 +112,7 @@ def drop(files: Files, name: str) -> Files:
         ("rounds/0001.json", 9, "last published model"),
         ("rounds/0002.json", 10, "that the pack lacks"),
         ("VERIFY.md", 2, "missing"),
-        ("who/officer.json", 2, "missing"),
+        ("who/officers.json", 2, "missing"),
         ("dp/claim.json", 2, "missing"),
     ],
 )
@@ -256,9 +256,9 @@ def test_a_member_cannot_add_herself_to_the_charter() -> None:
     assert fault_of(edited(files_of(shared_pack()), "who/charter.json", edit))[0] == 3
 
 
-def test_another_officers_charter_fails_the_pin_and_without_it_is_called_not_pinned() -> None:
+def test_other_officers_charter_fails_the_pin_and_without_it_is_called_not_pinned() -> None:
     forged = honest_records(1)
-    pinned = verify_pack(forged.pack(), shared_records().federation.officer.verify_key)
+    pinned = verify_pack(forged.pack(), shared_records().federation.officers.digest)
     assert (pinned.passed, pinned.verified) == (2, False)
     unpinned = verify_pack(forged.pack())
     assert (unpinned.verified, unpinned.pinned) == (True, False)

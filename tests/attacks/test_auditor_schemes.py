@@ -51,7 +51,7 @@ def altered(records: Records) -> bytes:
 
 
 def fault_of(records: Records) -> tuple[int, str]:
-    report = verify_pack(altered(records), records.federation.officer.verify_key)
+    report = verify_pack(altered(records), records.federation.officers.digest)
     assert report.fault is not None, "the attack went unnoticed"
     return report.passed + 1, str(report.fault)
 
@@ -130,7 +130,7 @@ def without(section: str, *places: Any) -> Attack:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_untouched_pack_verifies_so_the_attacks_mean_something(protocol: Protocol) -> None:
     records = one_round(protocol)
-    report = verify_pack(altered(records), records.federation.officer.verify_key)
+    report = verify_pack(altered(records), records.federation.officers.digest)
     assert report.verified, report.fault
 
 
@@ -229,14 +229,14 @@ def test_a_pairwise_round_with(attack: str) -> None:
 def test_t_signatures_are_enough() -> None:
     records = one_round("pairwise")
     without("consistency", "silo-1")(records)
-    report = verify_pack(altered(records), records.federation.officer.verify_key)
+    report = verify_pack(altered(records), records.federation.officers.digest)
     assert report.verified, report.fault
 
 
 def test_a_dropouts_signature_counts_for_nothing() -> None:
     records = started_records("pairwise", 1)
     records.add_round(1, absent=("silo-4",), job_state="finished")
-    assert verify_pack(altered(records), records.federation.officer.verify_key).verified
+    assert verify_pack(altered(records), records.federation.officers.digest).verified
     signatures = records.rounds[0]["consistency"]
     like = signatures["silo-1"]
     body = json.loads(like.body)
@@ -316,7 +316,7 @@ def test_silos_that_disagree_about_a_sum_may_end_a_round_but_never_publish() -> 
     records.add_round(1, outcome="aborted")
     said("opened", "silo-3", parts=["ab" * 32])(records)
     records.add_round(2, job_state="finished")
-    report = verify_pack(altered(records), records.federation.officer.verify_key)
+    report = verify_pack(altered(records), records.federation.officers.digest)
     assert report.verified, report.fault
 
 
@@ -438,7 +438,7 @@ def test_a_silo_with_a_share_in_the_key_is_never_left_out_of_the_sum() -> None:
     """Its share was needed to open, so a sum without it is another round's, or a lie."""
     records = started_records("threshold_ckks", 1)
     records.add_round(1, absent=("silo-4",), job_state="finished")
-    assert verify_pack(altered(records), records.federation.officer.verify_key).verified
+    assert verify_pack(altered(records), records.federation.officers.digest).verified
     manifests = records.rounds[0]["manifests"]
     like = manifests["silo-1"]
     body = json.loads(like.body) | {"silo": "silo-4", "bodies": ["ab" * 32], "masks": ["cd" * 32]}
@@ -539,7 +539,7 @@ def test_silos_that_fail_or_prove_nothing_are_out_of_the_sum_and_the_pack_says_s
     records = started_records("validity", 2)
     records.add_round(1, failing=("silo-2",))
     records.add_round(2, silent=("silo-3",), job_state="finished")
-    report = verify_pack(altered(records), records.federation.officer.verify_key)
+    report = verify_pack(altered(records), records.federation.officers.digest)
     assert report.verified, report.fault
 
 
@@ -693,7 +693,7 @@ def test_a_job_and_its_plan_that_agree_on(attack: str) -> None:
     aggregator = records.federation.key("aggregator")
     records.rounds[0]["offer"] = sign_message(body, "offer", context, PartyId("aggregator"), aggregator)
     files = files_of(altered(records)) | {"job/job.json": canonical_bytes(records.job_envelope)}
-    report = verify_pack(resigned(files, records), records.federation.officer.verify_key)
+    report = verify_pack(resigned(files, records), records.federation.officers.digest)
     assert report.fault is not None, "the attack went unnoticed"
     assert (report.passed + 1, message in str(report.fault)) == (7, True), str(report.fault)
 

@@ -17,7 +17,6 @@ from aggregator.assembly import Aggregator
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Role
-from privacy.wire.charter import sign_charter
 from privacy.wire.messages import SurvivorSet
 from tests.aggregator_world import Silo, World, client_of, on_loop, send_share, submit
 from tests.federation import Federation, demo_policy_text
@@ -93,13 +92,12 @@ async def test_evidence_of_a_job_rests_on_the_charter_it_was_accepted_under(tmp_
     assert later.state.held.charter.epoch == 2
     evidence = await _evidence(world, later, spec.job)
     later.state.store.close()
-    assert evidence["charter"] == federation.charter_envelope.model_dump(mode="json")
+    assert evidence["charter"] == federation.endorsed_charter.model_dump(mode="json")
 
 
 def _seal_next(world: World) -> None:
-    """The officer seals epoch 2, and the aggregator's operator puts it in place."""
-    held = world.federation.charter
-    sealed = sign_charter(held.model_copy(update={"epoch": 2}), world.federation.officer)
+    """The officers endorse epoch 2, and the aggregator's operator puts it in place."""
+    sealed = world.federation.endorse(world.federation.next_charter())
     (world.root / "aggregator" / "charter.json").write_bytes(canonical_bytes(sealed))
 
 

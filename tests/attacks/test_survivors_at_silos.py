@@ -10,7 +10,6 @@ import pytest
 
 from policies.findings import PolicyRefusal
 from privacy.secagg.he.messages import SumManifest
-from privacy.wire.charter import sign_charter
 from privacy.wire.envelope import Envelope
 from tests.aggregator_world import on_loop
 from tests.federation import Federation, demo_policy_text
@@ -40,7 +39,7 @@ def two_of_one_institution(text: str, whose: str) -> Federation:
     member = party.member.model_copy(update={"legal_entity": "hospital  1"})
     federation.parties["silo-2"] = replace(party, member=member)
     federation.charter = federation._make_charter()
-    federation.charter_envelope = sign_charter(federation.charter, federation.officer)
+    federation.endorsed_charter = federation.endorse(federation.charter)
     return federation
 
 

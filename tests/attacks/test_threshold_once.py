@@ -10,7 +10,6 @@ import pytest
 
 from policies.findings import PolicyRefusal
 from privacy.ids import Context
-from privacy.wire.charter import sign_charter
 from silo_agent.delivery import Delivery
 from tests.aggregator_world import on_loop
 from tests.federation import Federation
@@ -53,7 +52,7 @@ def _two_of_one_institution() -> Federation:
     member = party.member.model_copy(update={"legal_entity": "hospital  1"})
     federation.parties["silo-2"] = replace(party, member=member)
     federation.charter = federation._make_charter()
-    federation.charter_envelope = sign_charter(federation.charter, federation.officer)
+    federation.endorsed_charter = federation.endorse(federation.charter)
     return federation
 
 

@@ -57,7 +57,7 @@ class Proving:
             federation=federation.name,
             party=PartyId(name),
             role="silo",
-            officer_key=federation.officer.verify_key,
+            officers=federation.officers.digest,
         )
         self.half = ValidityHalf(
             Seat(

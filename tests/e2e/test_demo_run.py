@@ -82,7 +82,7 @@ def test_everything_promised_lies_in_the_folder(run: Run) -> None:
 def test_the_verifier_accepts_the_pack_and_rejects_it_with_one_byte_changed(run: Run, tmp_path: Path) -> None:
     verifier = Path(sys.executable).parent / "sealsum-verify"
     pack = bytearray((run.out / "evidence.zip").read_bytes())
-    key = ["--officer-key", str(run.summary["officer_key"])]
+    key = ["--officers", str(run.summary["officers"])]
     assert subprocess.run([verifier, run.out / "evidence.zip", *key], capture_output=True).returncode == 0
     pack[len(pack) // 2] ^= 1
     altered = tmp_path / "altered.zip"

@@ -13,7 +13,7 @@ import pytest
 
 from privacy.secagg.catalogue import SCHEMES
 from privacy.secagg.he.parameters import ONE_KEY_SCHEMES
-from sealsum.demo.cast import cast_of
+from sealsum.demo.cast import OFFICERS, cast_of
 from sealsum.demo.options import POLICIES, VALIDITY_POLICY
 from sealsum.demo.patients import HOSPITALS
 
@@ -64,7 +64,9 @@ def test_the_round_is_opened_by_that_scheme_and_its_evidence_verifies(run: Run) 
 
 def test_only_the_schemes_own_parties_were_started(run: Run) -> None:
     names = {part.name for part in cast_of(run.scheme)}
-    assert {path.name for path in (run.out / "parties").iterdir()} == names | {"officer"}
+    assert {path.name for path in (run.out / "parties").iterdir()} == names | {"registrar"} | {
+        name for name, _ in OFFICERS
+    }
 
 
 def test_no_round_secret_outlives_the_job_at_a_hospital(run: Run) -> None:

@@ -138,7 +138,7 @@ def verified(
     federation.identity("researcher", root / "researcher")
     identity = load_identity(root / "researcher")
     pack = build_pack(evidence, logs or {}, books.close(), identity, plain_report(evidence), AT)
-    report = verify_pack(pack, federation.officer.verify_key)
+    report = verify_pack(pack, federation.officers.digest)
     assert report.verified, report.fault
     assert not [kind for kind in SECRET_KINDS if f'\\"kind\\":\\"{kind}\\"'.encode() in pack]
     assert not [kind for kind in SECRET_KINDS if f'"kind":"{kind}"'.encode() in pack]

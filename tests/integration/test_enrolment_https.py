@@ -21,8 +21,7 @@ from click.testing import CliRunner, Result
 from aggregator.enrolment.messages import MAX_ENROL_BYTES
 from privacy.keystore import load_identity, write_secret
 from privacy.roster import SEALED_TO, Role
-from privacy.wire.charter import open_charter
-from privacy.wire.envelope import parse_envelope
+from privacy.wire.charter import open_charter, parse_charter
 from sealsum.cli import Root, cli
 from sealsum.enrolment import aggregator, researcher, share_server, silo
 from sealsum.lazy_group import Lazy
@@ -131,10 +130,10 @@ def test_a_federation_from_founding_to_charter(town: Town) -> None:
     sealed = sealsum("federation", "seal", str(town.authority), "--out", str(out), "--json")
     assert sealed.exit_code == 0, sealed.stderr
     charter = open_charter(
-        parse_envelope(get(town, "/v1/charter").content), identity.pin.officer_key, "cardio-net"
-    )
+        parse_charter(get(town, "/v1/charter").content), identity.pin.officers, "cardio-net"
+    ).charter
     assert json.loads(sealed.stdout)["charter"] == charter.digest
-    assert parse_envelope(out.read_bytes()) == parse_envelope(get(town, "/v1/charter").content)
+    assert out.read_bytes() == get(town, "/v1/charter").content
     for member in charter.members:
         keys = load_identity(town.home / "parties" / member.id)
         assert member.verify_key == keys.signing.verify_key

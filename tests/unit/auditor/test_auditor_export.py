@@ -57,9 +57,9 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_exported_pack_verifies_and_the_command_says_how(tmp_path: Path, options: list[str]) -> None:
     result = CliRunner().invoke(evidence_commands.audit, options, catch_exceptions=False)
     assert result.exit_code == 0
-    officer_key = shared_records().federation.officer.verify_key
-    assert f"--officer-key {officer_key}" in result.output
-    assert verify_pack((tmp_path / "evidence.zip").read_bytes(), officer_key).verified
+    officers = shared_records().federation.officers.digest
+    assert f"--officers {officers}" in result.output
+    assert verify_pack((tmp_path / "evidence.zip").read_bytes(), officers).verified
 
 
 def test_evidence_is_never_overwritten(tmp_path: Path, options: list[str]) -> None:

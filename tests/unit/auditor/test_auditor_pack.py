@@ -40,7 +40,7 @@ PLAIN = TrainingTerms(algorithm="fedavg", local_steps=2, learning_rate=0.5, serv
 
 
 def test_an_honest_pack_passes_every_check() -> None:
-    report = verify_pack(shared_pack(), shared_records().federation.officer.verify_key)
+    report = verify_pack(shared_pack(), shared_records().federation.officers.digest)
     assert (report.verified, report.passed, report.pinned) == (True, len(CHECKS), True)
     assert report.summary["openings"] == report.summary["rounds"] == 2
     assert report.summary["state"] == "finished"
@@ -81,7 +81,7 @@ def test_a_job_without_dp_claims_none() -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_honest_pack_of_each_scheme_passes_every_check(protocol: Protocol) -> None:
-    report = verify_pack(shared_pack(protocol), shared_records(protocol).federation.officer.verify_key)
+    report = verify_pack(shared_pack(protocol), shared_records(protocol).federation.officers.digest)
     assert report.verified, report.fault
     assert report.summary["openings"] == report.summary["rounds"] == 2
 
@@ -191,19 +191,19 @@ def test_the_command_ends_with_0_for_a_verified_pack(
 ) -> None:
     pack = tmp_path / "evidence.zip"
     pack.write_bytes(shared_pack())
-    assert main([str(pack), "--officer-key", shared_records().federation.officer.verify_key]) == 0
+    assert main([str(pack), "--officers", shared_records().federation.officers.digest]) == 0
     said = capsys.readouterr().out
     assert said.count("✓") == len(CHECKS)
     assert "NOT PINNED" not in said
 
 
-def test_the_command_says_when_the_officers_key_is_not_pinned(
+def test_the_command_says_when_the_officers_are_not_pinned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pack = tmp_path / "evidence.zip"
     pack.write_bytes(shared_pack())
     assert main([str(pack)]) == 0
-    assert "NOT PINNED: compare this fingerprint" in capsys.readouterr().out
+    assert "NOT PINNED: compare this digest" in capsys.readouterr().out
 
 
 def test_the_command_ends_with_5_and_names_the_entry(
@@ -223,10 +223,10 @@ def test_the_command_ends_with_5_and_names_the_entry(
     assert [check["passed"] for check in document["checks"]] == [True] * 9 + [False] + [None] * 2
 
 
-def test_a_pinned_key_that_is_not_the_federations_ends_with_5(tmp_path: Path) -> None:
+def test_pinned_officers_that_are_not_the_federations_ends_with_5(tmp_path: Path) -> None:
     pack = tmp_path / "evidence.zip"
     pack.write_bytes(shared_pack())
-    assert main([str(pack), "--officer-key", "ab" * 32]) == 5
+    assert main([str(pack), "--officers", "ab" * 32]) == 5
 
 
 def test_a_file_that_cannot_be_read_ends_with_78_and_bad_usage_with_2(
@@ -235,7 +235,7 @@ def test_a_file_that_cannot_be_read_ends_with_78_and_bad_usage_with_2(
     assert main([str(tmp_path / "none.zip")]) == 78
     assert "cannot be read" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
-        main(["x", "--officer-key", "xyz"])
+        main(["x", "--officers", "xyz"])
 
 
 def test_what_a_pack_says_cannot_drive_the_terminal(
@@ -263,8 +263,8 @@ def test_it_imports_the_standard_library_and_cryptography_alone() -> None:
 
 
 def test_it_is_short_enough_to_read_before_trusting_it() -> None:
-    """Under 1,450 lines of code; blank lines, comments and docstrings are not counted."""
-    assert sum(_code_lines(path.read_text("utf-8")) for path in AUDITOR.glob("*.py")) < 1450
+    """Under 1,500 lines of code; blank lines, comments and docstrings are not counted."""
+    assert sum(_code_lines(path.read_text("utf-8")) for path in AUDITOR.glob("*.py")) < 1500
 
 
 def _code_lines(source: str) -> int:

@@ -52,7 +52,7 @@ def example_result(
         job="heart-disease",
         policy_name="demo-hospitals",
         policy_digest="ab" * 32,
-        officer_key="cd" * 32,
+        officers="cd" * 32,
         scheme=scheme,
         parties="4 hospitals",
         norm_bound=norm_bound,

@@ -42,11 +42,11 @@ def test_a_readable_ca_key_is_not_used(tmp_path: Path) -> None:
         authority.certificate_authority()
 
 
-def test_an_officer_key_that_nobody_pinned_signs_nothing(tmp_path: Path) -> None:
+def test_an_officers_that_nobody_pinned_signs_nothing(tmp_path: Path) -> None:
     authority = found(tmp_path / "fed")
     path = authority.directory / "officer.key"
     path.write_bytes(SigningKey.generate().to_pem())
-    with pytest.raises(ConfigurationError, match="expected the key in"):
+    with pytest.raises(ConfigurationError, match="expected an officer's key"):
         authority.officer()
 
 

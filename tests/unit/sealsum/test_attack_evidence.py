@@ -54,7 +54,7 @@ def test_a_pack_with_results_verifies_and_says_that_nobody_checked_them() -> Non
     books = {silo: ledger.lines() for silo, ledger in records.ledgers.items()}
     signer = records.identity("researcher")
     pack = build_pack(records.evidence(), servers, books, signer, b"<!doctype html>", AT, _raw())
-    report = verify_pack(pack, signer.pin.officer_key)
+    report = verify_pack(pack, signer.pin.officers)
     assert report.verified
     assert files_of(pack)[ENTRY] == _raw()
     assert as_json(report)["self_reported"] == [ENTRY]

@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         one = self.loopback
         match steps:
             case ["charter"]:
-                self._answer(200, canonical_bytes(one.federation.charter_envelope))
+                self._answer(200, canonical_bytes(one.federation.endorsed_charter))
             case ["ledger-heads"]:
                 self._answer(200, canonical_bytes(WitnessedHeads(heads=one.heads())))
             case ["offers"]:

@@ -295,11 +295,11 @@ def test_a_result_signed_by_another_member_is_not_believed(servers: Loopback, tm
         _run(config)
 
 
-def test_a_charter_of_another_officer_is_refused(servers: Loopback, tmp_path: Path) -> None:
+def test_a_charter_of_other_officers_is_refused(servers: Loopback, tmp_path: Path) -> None:
     config = servers.silo_files(tmp_path, patients(80))
     stranger = Loopback(tmp_path / "stranger")
     try:
-        servers.federation.charter_envelope = stranger.federation.charter_envelope
+        servers.federation.endorsed_charter = stranger.federation.endorsed_charter
         with pytest.raises(PeerFault):
             _run(config)
     finally:

@@ -42,9 +42,7 @@ from tests.federation import AGGREGATOR, Federation
 SILO = SiloId(PartyId("silo-1"))
 SERVER = ServerId(PartyId("server-1"))
 FEDERATION = Federation()
-PIN = FederationPin(
-    federation=FEDERATION.name, party=SILO, role="silo", officer_key=FEDERATION.officer.verify_key
-)
+PIN = FederationPin(federation=FEDERATION.name, party=SILO, role="silo", officers=FEDERATION.officers.digest)
 
 
 def _plan(parameters: int) -> RoundPlan:
