@@ -15,7 +15,6 @@ from policies.schema import ThreatModel
 Path = tuple[int | str, ...]
 
 NOT_ENFORCED: Mapping[str, str] = {
-    "metadata.extends": "a child threat model that only tightens its parent",
     "spec.require.attestation": "attested hardware: no quote is verified",
     "spec.require.cert_max_ttl": "a longest certificate life: certificates are not renewed",
     "spec.release.metrics.min_cohort": "a minimum of its own for metrics: limits.min_silos_open holds",

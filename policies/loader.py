@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from pydantic import ValidationError
 
 from policies.faults import Path, as_finding
 from policies.findings import Finding, PolicyInvalid
+from policies.profiles import PROFILES, profile_text
+from policies.rules_extends import MAX_GENERATIONS, loosened, too_many_generations, unknown_parent
 from policies.rules_loader import LOADER_RULES
 from policies.schema import ThreatModel
 from policies.yaml_text import read_yaml
@@ -36,6 +39,8 @@ class LoadedPolicy:
     model: ThreatModel
     text: str
     digest: Digest
+    parents: tuple[str, ...] = ()
+    """Texts of the threat models that it extends, nearest first: whoever is given it needs them too."""
 
 
 def policy_digest(text: str) -> Digest:
@@ -43,20 +48,46 @@ def policy_digest(text: str) -> Digest:
     return sha256_hex(_LABEL + text.encode())
 
 
-def load_threat_model(text: str) -> LoadedPolicy:
-    """Read, validate and judge a policy file.
+def load_threat_model(text: str, parents: Iterable[str] = ()) -> LoadedPolicy:
+    """Read, validate and judge a policy file; with ``metadata.extends`` against its parent, too.
+
+    ``parents`` are texts among which the parent is found by its digest, beside the shipped profiles.
 
     Raises:
         PolicyInvalid: with every fault of form, schema and meaning that could be found in one pass.
     """
+    return _load(text, tuple(parents), MAX_GENERATIONS)
+
+
+def _load(text: str, parents: tuple[str, ...], generations: int) -> LoadedPolicy:
     tree, faults = read_yaml(text)
     if tree is None and faults:
         raise PolicyInvalid("threat model", faults)
     model, unread = _parse(tree, faults)
     faults.extend(_contradictions(model, unread))
+    lineage: tuple[str, ...] = ()
+    extends = model.metadata.extends
+    if extends is not None and generations <= 1:
+        faults.append(too_many_generations())
+    elif extends is not None:
+        above = _text_of(extends, parents)
+        if above is None:
+            faults.append(unknown_parent(extends))
+        else:
+            parent = _load(above, parents, generations - 1)
+            lineage = (parent.text, *parent.parents)
+            if not unread:
+                faults.extend(loosened(parent.model, model))
     if faults:
         raise PolicyInvalid("threat model", faults)
-    return LoadedPolicy(model, text, policy_digest(text))
+    return LoadedPolicy(model, text, policy_digest(text), lineage)
+
+
+def _text_of(extends: str, parents: Iterable[str]) -> str | None:
+    """The text of that digest, given or shipped."""
+    digest = extends.removeprefix("sha256:")
+    shipped = (profile_text(name) for name in PROFILES)
+    return next((text for text in chain(parents, shipped) if policy_digest(text) == digest), None)
 
 
 def _parse(tree: object, faults: list[Finding]) -> tuple[ThreatModel, list[Path]]:

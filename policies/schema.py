@@ -35,6 +35,8 @@ class Metadata(Frozen):
 
     name: Name
     version: Annotated[Whole, Field(ge=1)]
+    extends: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
+    """Digest of a threat model than which this one is nowhere looser; what is left out has the default."""
 
 
 class AggregatorAssumption(Frozen):
