@@ -72,7 +72,7 @@ def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldC
     if len(charter.with_role("aggregator")) != 1:
         raise ConfigurationError("charter: expected exactly one aggregator")
     # (5)
-    policy = load_threat_model(charter.policy_text)
+    policy = load_threat_model(charter.policy_text, charter.policy_parents)
     if policy.digest != charter.policy:
         raise ConfigurationError("charter.policy: expected the digest of policy_text, got another")
     if chosen is not held:

@@ -43,7 +43,7 @@ from sealsum.demo.logs import LogReader
 from sealsum.demo.ports import free_ports
 from sealsum.demo.supervise import Child, Supervisor
 from sealsum.job_view import ENDED
-from sealsum.policy_commands import read_policy
+from sealsum.policy_file import read_policy
 from sealsum.sdk import Federation
 from silo_agent.models.layouts import initial_vector
 

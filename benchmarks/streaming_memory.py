@@ -49,7 +49,7 @@ from sealsum.demo.folder import DemoFolder, prepare_folder
 from sealsum.demo.ports import free_ports
 from sealsum.demo.supervise import Child, Supervisor
 from sealsum.job_view import ENDED, JobView
-from sealsum.policy_commands import read_policy
+from sealsum.policy_file import read_policy
 from sealsum.sdk import Federation, JobHandle
 from silo_agent.models.layouts import initial_vector, model_terms
 

@@ -19,6 +19,7 @@ Role = Literal["silo", "aggregator", "share_server", "researcher"]
 SEALED_TO: tuple[Role, ...] = ("silo", "share_server")
 """Whom others send secrets through a server that must not read them."""
 Text = Annotated[str, Field(min_length=1, max_length=200)]
+PolicyText = Annotated[str, Field(max_length=65536)]
 
 
 class Member(Frozen):
@@ -61,8 +62,10 @@ class Charter(Frozen):
     """Earlier charters whose running jobs go on under this one, newest first; all other jobs end."""
     policy: HexDigest
     """Digest of the threat model below."""
-    policy_text: Annotated[str, Field(max_length=65536)]
+    policy_text: PolicyText
     """The threat model as its authors wrote it (YAML), so that every party reads the same words."""
+    policy_parents: Annotated[tuple[PolicyText, ...], Field(max_length=3)] = ()
+    """Texts of the threat models that it extends, nearest first."""
 
     @model_validator(mode="after")
     def _members_are_distinct(self) -> Self:

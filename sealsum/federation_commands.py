@@ -26,7 +26,7 @@ from privacy.roster import Role
 from sealsum.lazy_group import Lazy, LazyGroup
 from sealsum.officer_files import read_officers
 from sealsum.option_types import Duration
-from sealsum.policy_commands import read_policy
+from sealsum.policy_file import read_policy
 
 _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
@@ -57,10 +57,18 @@ def federation() -> None:
     help="Who endorses its charters: what 'sealsum officer list' wrote. Without it one officer's key is made "
     "here, and whoever holds this directory rules the federation alone.",
 )
+@click.option("--parent", "parents", multiple=True, metavar="NAME|FILE", help="What the policy extends.")
 @_JSON
-def init(directory: Path, name: str, policy: str, officers: Path | None, as_json: bool) -> None:
+def init(
+    directory: Path,
+    name: str,
+    policy: str,
+    officers: Path | None,
+    parents: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Make the authority's directory: CA, officers, policy. Keep it off the network."""
-    model, now = read_policy(policy), datetime.now(UTC)
+    model, now = read_policy(policy, parents), datetime.now(UTC)
     if officers is None:
         authority = found_alone(directory, name, model, now)
     else:

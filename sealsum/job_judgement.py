@@ -52,7 +52,7 @@ def refuse_if_charter_does(job: JobSpec, charter: Charter) -> None:
     Raises:
         PolicyRefusal: with every finding.
     """
-    policy = load_threat_model(charter.policy_text)
+    policy = load_threat_model(charter.policy_text, charter.policy_parents)
     findings = job_findings(policy, job, charter)
     if findings and policy.model.spec.mode == "enforce":
         raise PolicyRefusal(f"policy {policy.model.metadata.name}, judged before anything was sent", findings)

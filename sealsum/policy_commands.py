@@ -5,55 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
 from policies.explain import explain as explain_model
 from policies.findings import Finding, PolicyInvalid
-from policies.loader import LoadedPolicy, load_threat_model
-from policies.profiles import PROFILES, profile_text
-from policies.yaml_text import MAX_BYTES
-from privacy.errors import ConfigurationError
+from policies.loader import load_threat_model
+from policies.profiles import PROFILES
 from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
+from sealsum.policy_file import read_policy, read_policy_text
 
 NEEDS_OPENFHE = (
     "every silo and the aggregator need OpenFHE for this scheme (threshold_he.python); those without it "
     "refuse to start, and this machine was not asked"
 )
-
-
-def read_policy_text(name_or_path: str) -> str:
-    """The text of a shipped profile, or of a file.
-
-    Raises:
-        ConfigurationError: neither a profile nor a readable text file.
-    """
-    if name_or_path in PROFILES:
-        return profile_text(name_or_path)
-    path = Path(name_or_path)
-    try:
-        if not path.is_file():
-            raise ConfigurationError(
-                f"policy: expected a file or one of the profiles {', '.join(PROFILES)}; got {name_or_path!r}"
-            )
-        with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
-        return raw.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"policy {path}: expected a readable UTF-8 file; got {type(error).__name__}"
-        ) from error
-
-
-def read_policy(name_or_path: str) -> LoadedPolicy:
-    """The threat model of a shipped profile, or of a file.
-
-    Raises:
-        ConfigurationError: neither a profile nor a readable text file.
-        PolicyInvalid: with every fault of the file.
-    """
-    return load_threat_model(read_policy_text(name_or_path))
 
 
 @click.group()

@@ -83,7 +83,7 @@ class Agent:
             silo=self._silo,
             verify_key=self._identity.signing.verify_key,
             charter=charter,
-            policies=(load_threat_model(charter.policy_text), self._own_policy),
+            policies=(load_threat_model(charter.policy_text, charter.policy_parents), self._own_policy),
             datasets=self._settings.datasets,
         )
         self._delivery = Delivery(self._identity, charter, self._settings.proxy, self._stopping)

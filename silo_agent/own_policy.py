@@ -20,14 +20,17 @@ def load_own_policy(settings: SiloSettings) -> LoadedPolicy:
     Raises:
         ConfigurationError: no such profile or file. PolicyInvalid: with every fault of it.
     """
+    parents = [_text_of(path) for path in settings.threat_model_parents]
     if not names_a_file(settings.threat_model):
-        return load_threat_model(profile_text(settings.threat_model))
-    path = Path(settings.threat_model)
+        return load_threat_model(profile_text(settings.threat_model), parents)
+    return load_threat_model(_text_of(Path(settings.threat_model)), parents)
+
+
+def _text_of(path: Path) -> str:
     try:
-        text = path.read_text("utf-8")
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"threat_model: {path}: cannot be read ({type(error).__name__})") from error
-    return load_threat_model(text)
 
 
 def assert_scheme_runs(policy: LoadedPolicy, settings: SiloSettings) -> None:

@@ -86,6 +86,8 @@ class SiloSettings(Frozen):
     """Where the first charter is fetched; from then on the charter says where everybody is."""
     threat_model: Annotated[str, Field(min_length=1, max_length=1000)]
     """A shipped profile's name, or the path of a file: the silo's own, beside the federation's."""
+    threat_model_parents: tuple[Path, ...] = ()
+    """Files of the threat models that it extends, where they are no shipped profiles."""
     datasets: Annotated[dict[Name, DatasetSettings], Field(min_length=1)]
     model_adapters: dict[Name, ClassPath] = Field(default_factory=dict)
     """Further model adapters, as ``name: package.module:Class``; only the silo names code."""
@@ -203,6 +205,7 @@ def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:
             "threat_model": str(base / settings.threat_model)
             if names_a_file(settings.threat_model)
             else settings.threat_model,
+            "threat_model_parents": tuple(base / parent for parent in settings.threat_model_parents),
         }
     )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -97,11 +97,13 @@ class Authority:
 
     def policy(self) -> LoadedPolicy:
         """The federation's threat model, checked again."""
-        return load_threat_model(read_file(self.directory / "policy.yaml").decode())
+        above = sorted(self.directory.glob("policy-parent-*.yaml"))
+        parents = [read_file(path).decode() for path in above]
+        return load_threat_model(read_file(self.directory / "policy.yaml").decode(), parents)
 
-    def store_policy(self, text: str) -> None:
+    def store_policy(self, text: str, parents: Sequence[str]) -> None:
         """Keep the threat model of the charter in force as the one to start the next from."""
-        write_atomically(self.directory / "policy.yaml", text.encode())
+        _write_policy(self.directory, text, parents)
 
     def endorsed_charter(self) -> EndorsedCharter | None:
         """The charter in force as it is served; ``None`` before the first."""
@@ -142,7 +144,7 @@ def found_authority(directory: Path, officers: Officers, policy: LoadedPolicy, n
     authority = CertificateAuthority.found(federation, ca_key, now)
     write_secret(directory / "ca.key", ca_key.to_pem())
     write_atomically(directory / "ca.pem", chain_pem([authority.certificate]).encode())
-    write_atomically(directory / "policy.yaml", policy.text.encode())
+    _write_policy(directory, policy.text, policy.parents)
     write_atomically(directory / "officers.json", _listed([unsigned(officers, "officers", federation)]))
     Register(directory / "register.db").create()
     card = AuthorityCard(federation=federation, officers=officers.digest)
@@ -185,6 +187,14 @@ def load_authority(directory: Path) -> Authority:
     return Authority(
         directory, card, read_file(directory / "ca.pem").decode(), Register(directory / "register.db")
     )
+
+
+def _write_policy(directory: Path, text: str, parents: Sequence[str]) -> None:
+    write_atomically(directory / "policy.yaml", text.encode())
+    for stale in directory.glob("policy-parent-*.yaml"):
+        stale.unlink()
+    for generation, parent in enumerate(parents, 1):
+        write_atomically(directory / f"policy-parent-{generation}.yaml", parent.encode())
 
 
 def _listed(officers: Iterable[Endorsed]) -> bytes:

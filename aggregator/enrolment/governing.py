@@ -93,7 +93,7 @@ def adopt_charter(authority: Authority, endorsed: EndorsedCharter) -> VerifiedCh
     verified = succeed_charter(before, offered)
     if verified is not before:
         authority.store_charter(endorsed)
-        authority.store_policy(verified.charter.policy_text)
+        authority.store_policy(verified.charter.policy_text, verified.charter.policy_parents)
         authority.register.forget_keys(verified.charter.revoked)
     return verified
 
@@ -149,4 +149,5 @@ def _charter(
         keeps_jobs_of=() if held is None or running_jobs == "end" else (held.digest, *held.keeps_jobs_of),
         policy=policy.digest,
         policy_text=policy.text,
+        policy_parents=policy.parents,
     )

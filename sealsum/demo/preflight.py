@@ -54,4 +54,5 @@ def _trial_charter(policy: LoadedPolicy, scheme: str) -> Charter:
         members=tuple(sorted(members, key=lambda member: member.id)),
         policy=policy.digest,
         policy_text=policy.text,
+        policy_parents=policy.parents,
     )

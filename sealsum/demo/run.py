@@ -40,7 +40,7 @@ from sealsum.demo.split import split_patients
 from sealsum.demo.summary import Summary, summarise
 from sealsum.demo.supervise import Child, Supervisor
 from sealsum.model_files import model_file
-from sealsum.policy_commands import read_policy
+from sealsum.policy_file import read_policy
 from sealsum.sdk import Federation
 from silo_agent.ledger.books import ledger_path
 

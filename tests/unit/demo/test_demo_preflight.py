@@ -18,7 +18,7 @@ from sealsum.demo.cast import CAST, cast_of
 from sealsum.demo.job import demo_terms
 from sealsum.demo.options import POLICIES, VALIDITY_POLICY
 from sealsum.demo.preflight import refuse_if_policy_does
-from sealsum.policy_commands import read_policy
+from sealsum.policy_file import read_policy
 
 
 @pytest.fixture(scope="module")

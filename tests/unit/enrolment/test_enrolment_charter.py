@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.enrolment.authority import Authority
+from aggregator.enrolment.authority import Authority, found_alone
 from aggregator.enrolment.chartering import roster_findings
 from aggregator.enrolment.governing import seal_charter
-from policies.findings import PolicyRefusal
-from policies.loader import load_threat_model
+from policies.findings import PolicyInvalid, PolicyRefusal
+from policies.loader import load_threat_model, policy_digest
 from privacy.errors import ConfigurationError, Conflict, OutOfOrder, SignatureRejected
 from privacy.ids import PartyId
 from privacy.roster import Charter
 from privacy.wire.charter import EndorsedCharter, open_charter, succeed_charter
-from tests.enrolment import ROSTER, enrol_all, found, guest, invited
+from tests.enrolment import NOW, ROSTER, enrol_all, found, guest, invited
 from tests.federation import Federation, demo_policy_text
 
 
@@ -158,3 +158,17 @@ def test_sealing_waits_for_open_invitations_unless_they_are_dropped(authority: A
     charter = seal_charter(authority, drop_pending=True)
     assert "hospital-late" not in charter.silos
     assert authority.register.find(PartyId("hospital-late")) is None
+
+
+def test_a_charter_carries_the_parents_of_its_policy_so_that_every_party_can_judge_it(tmp_path: Path) -> None:
+    parent = demo_policy_text().replace("rounds_max: 100", "rounds_max: 90")
+    child = parent.replace(
+        "metadata: {name: demo-hospitals, version: 1}",
+        f"metadata: {{name: child, version: 1, extends: 'sha256:{policy_digest(parent)}'}}",
+    )
+    founded = found_alone(tmp_path / "fed", "cardio-net", load_threat_model(child, [parent]), NOW)
+    charter = sealed(founded)
+    assert charter.policy_parents == (parent,)
+    with pytest.raises(PolicyInvalid, match="extends_unknown"):
+        load_threat_model(charter.policy_text)
+    assert load_threat_model(charter.policy_text, charter.policy_parents).digest == charter.policy

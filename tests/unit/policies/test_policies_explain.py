@@ -12,7 +12,8 @@ from policies.explain import explain
 from policies.findings import Finding, PolicyInvalid, PolicyRefusal
 from policies.profiles import PROFILES
 from privacy.errors import ConfigurationError
-from sealsum.policy_commands import policy, read_policy
+from sealsum.policy_commands import policy
+from sealsum.policy_file import read_policy
 from tests.unit.policies.policies_terms import bent, bent_policy
 
 FINDING = Finding("a_rule", "why", "this", "that", "do so")

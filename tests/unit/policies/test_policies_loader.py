@@ -168,7 +168,6 @@ def test_all_faults_are_reported_at_once() -> None:
             "limits.roundsmax": 3,
             "retention.updates": "24h",
             "release.metrics.dp": "charged",
-            "/metadata.extends": "sha256:00",
             "/kind": ABSENT,
         }
     )
@@ -224,7 +223,6 @@ def test_unknown_fields_are_named_with_the_nearest_known_one() -> None:
         ("retention.evidence", "6y"),
         ("release.model.approvals", {"n": 2}),
         ("release.metrics.min_cohort", 5),
-        ("/metadata.extends", "sha256:00"),
     ],
 )
 def test_what_nothing_enforces_is_refused_and_not_ignored(path: str, value: object) -> None:
@@ -266,6 +264,8 @@ def test_what_nothing_enforces_is_refused_and_not_ignored(path: str, value: obje
         ("evidence.fail_closed", "yes"),
         ("retention.evidence_days", 0),
         ("/apiVersion", "sealsum/v2"),
+        ("/metadata.extends", "sha256:00"),
+        ("/metadata.extends", "demo-hospitals"),
     ],
 )
 def test_a_value_of_another_form_is_refused(path: str, value: object) -> None:

@@ -13,6 +13,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from policies.findings import PolicyInvalid
+from policies.loader import policy_digest
+from policies.profiles import profile_text
 from privacy import errors
 from privacy.chain import parse_entry
 from privacy.errors import ConfigurationError, SealsumError
@@ -203,3 +206,15 @@ def test_an_agent_without_the_schemes_library_ends_at_once_and_names_the_extra(
     assert "sealsum[he]" in str(result.exception)
     budget = CliRunner().invoke(silo, ["budget", "--config", str(config), "--json"])
     assert budget.exit_code == 0, "looking at a budget needs no such library"
+
+
+def test_a_silo_names_the_files_of_what_its_own_threat_model_extends(tmp_path: Path) -> None:
+    parent = profile_text("demo-hospitals").replace("rounds_max: 100", "rounds_max: 90")
+    (tmp_path / "group.yaml").write_text(parent, "utf-8")
+    extends = f"version: 1, extends: 'sha256:{policy_digest(parent)}'"
+    (tmp_path / "own.yaml").write_text(parent.replace("version: 1", extends, 1), "utf-8")
+    alone = read_settings(_write(tmp_path, {**GOOD, "threat_model": "./own.yaml"}))
+    with pytest.raises(PolicyInvalid, match="extends_unknown"):
+        load_own_policy(alone)
+    with_parent = {**GOOD, "threat_model": "./own.yaml", "threat_model_parents": ["group.yaml"]}
+    assert load_own_policy(read_settings(_write(tmp_path, with_parent))).parents == (parent,)
