@@ -145,3 +145,19 @@ openings: Final = Table(
     Column("survivors", String(64), nullable=False),
 )
 """At most one per context: at the aggregator an opening of the sum, at a share server a released share."""
+
+api_tokens: Final = Table(
+    "api_tokens",
+    metadata,
+    Column("id", String(12), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("label", String(80), nullable=False),
+    Column("issued_by", String(32), nullable=False),
+    Column("issued_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("revoked_at", BigInteger, nullable=False),
+    Column("used_at", BigInteger, nullable=False),
+)
+"""API tokens by the SHA-256 of their secrets. Unix seconds, 0 for never; rows stay when tokens have ended."""
