@@ -1,18 +1,24 @@
 """Who may call what: one literal table of endpoints and roles. Knows no HTTP and no person.
 
 A route without a row does not start, a row without a route neither (``web_guard``), and whoever has no cell
-in the row is refused: the default is no. Members of the charter come with their client certificate.
+in the row is refused: the default is no. Members of the charter are machines and come with their client
+certificate, always; people may come with a bearer token instead, to the rows that name people's roles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
+from privacy.people import PERSON_ROLES, PersonRole
 from privacy.roster import Role
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
+Scope = Literal["charter", "jobs", "evidence", "logs", "models", "operators", "policy", "tokens"]
+"""What an API token is given of its role; an endpoint is in at most one."""
+API_TOKEN_SCOPES: Final[frozenset[Scope]] = frozenset(get_args(Scope)) - {"tokens"}
+"""Not ``tokens``: one that leaks must not be able to have itself succeeded."""
 Endpoint = tuple[Method, str]
 """A method, and a path as its route spells it."""
 
@@ -23,6 +29,10 @@ class Access:
 
     members: frozenset[Role] = frozenset()
     """Roles of the charter's members, told by their client certificates."""
+    people: frozenset[PersonRole] = frozenset()
+    """Roles of people."""
+    scope: Scope | None = None
+    """What an API token of such a role must have been given besides; ``None`` asks for nothing."""
     anyone: bool = False
     """Open to strangers, without a certificate."""
 
@@ -31,24 +41,38 @@ Table = Mapping[Endpoint, Access]
 
 _ANYONE: Final = Access(anyone=True)
 _MEMBERS: Final = Access(frozenset({"silo", "aggregator", "share_server", "researcher"}))
-_READER: Final = Access(frozenset({"silo", "researcher"}))
 _RESEARCHER: Final = Access(frozenset({"researcher"}))
 _SILO: Final = Access(frozenset({"silo"}))
 _OUR_AGGREGATOR: Final = Access(frozenset({"aggregator"}))
 
+_PEOPLE: Final[frozenset[PersonRole]] = frozenset(PERSON_ROLES)
+
 _EVERY_SERVER: Final[Table] = {
     ("GET", "/livez"): _ANYONE,
     ("GET", "/readyz"): _ANYONE,
+    ("GET", "/v1/login"): _ANYONE,  # which issuer to go to: whoever would log in has nothing to show yet
+    ("GET", "/v1/whoami"): Access(_MEMBERS.members, _PEOPLE),
+    ("GET", "/v1/operators"): Access(
+        people=frozenset({"site_admin", "dpo", "security", "auditor"}), scope="operators"
+    ),
+    ("POST", "/v1/tokens"): Access(people=frozenset({"site_admin"}), scope="tokens"),
+    ("GET", "/v1/tokens"): Access(people=frozenset({"site_admin", "security", "auditor"}), scope="operators"),
+    ("DELETE", "/v1/tokens/{token}"): Access(people=frozenset({"site_admin", "security"}), scope="tokens"),
 }
 
 AGGREGATOR: Final[Table] = {
     **_EVERY_SERVER,
-    ("GET", "/v1/charter"): _MEMBERS,
+    ("GET", "/v1/charter"): Access(_MEMBERS.members, _PEOPLE, "charter"),
+    ("GET", "/v1/policy"): Access(_MEMBERS.members, _PEOPLE, "policy"),
     ("PUT", "/v1/models/{digest}"): _RESEARCHER,
-    ("GET", "/v1/models/{digest}"): _READER,
+    ("GET", "/v1/models/{digest}"): Access(
+        frozenset({"silo", "researcher"}), frozenset({"researcher"}), "models"
+    ),
     ("POST", "/v1/jobs"): _RESEARCHER,
-    ("GET", "/v1/jobs/{job}"): _MEMBERS,
-    ("GET", "/v1/jobs/{job}/evidence"): _RESEARCHER,
+    ("GET", "/v1/jobs/{job}"): Access(_MEMBERS.members, _PEOPLE, "jobs"),
+    ("GET", "/v1/jobs/{job}/evidence"): Access(
+        frozenset({"researcher"}), frozenset({"dpo", "security", "auditor", "researcher"}), "evidence"
+    ),
     ("PUT", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/offers"): _SILO,
@@ -85,7 +109,9 @@ SHARE_SERVER: Final[Table] = {
     ("GET", "/v1/rounds/{ctx}/checks/{silo}"): _OUR_AGGREGATOR,
     ("PUT", "/v1/rounds/{ctx}/checks/{silo}/{of}"): _OUR_AGGREGATOR,
     ("POST", "/v1/rounds/{ctx}/judge"): _OUR_AGGREGATOR,
-    ("GET", "/v1/log"): _RESEARCHER,
+    ("GET", "/v1/log"): Access(
+        frozenset({"researcher"}), frozenset({"site_admin", "dpo", "security", "auditor"}), "logs"
+    ),
 }
 
 REGISTRAR: Final[Table] = {

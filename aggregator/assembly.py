@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import httpx
 from fastapi import FastAPI
 
 from aggregator.access import AGGREGATOR, SHARE_SERVER
@@ -13,6 +14,8 @@ from aggregator.blobs import Directory
 from aggregator.held_charter import HeldCharter, hold_charter
 from aggregator.job_keys import JobKeys
 from aggregator.job_rows import keep_charter
+from aggregator.operators.admitting import admit_people
+from aggregator.operators.web import add_people_routes
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
 from aggregator.presence import Bell, Presence
 from aggregator.round_flow import RoundFlow
@@ -62,8 +65,14 @@ class AssembledShareServer:
     store: Store
 
 
-def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | None = None) -> Aggregator:
-    """Build an aggregator; ``servers`` replaces its HTTPS calls to the charter's share servers.
+def assemble_aggregator(
+    settings: AggregatorSettings,
+    servers: ShareServers | None = None,
+    issuer: httpx.AsyncBaseTransport | None = None,
+) -> Aggregator:
+    """Build an aggregator.
+
+    ``servers`` replaces its HTTPS calls to the charter's share servers, ``issuer`` the network to the issuer.
 
     Raises:
         ConfigurationError: the state directory, the charter or a key is not as it must be; or what the
@@ -103,14 +112,18 @@ def assemble_aggregator(settings: AggregatorSettings, servers: ShareServers | No
     }
     flow = RoundFlow(state, schemes, settings.aborts_max)
     loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)
-    app = aggregator_app(state, submissions, Uploads(state, schemes))
+    people = admit_people(settings, held.charter, store, identity, issuer)
+    app = aggregator_app(state, submissions, Uploads(state, schemes), people)
+    add_people_routes(app, people, held.charter.federation, settings.oidc)
     add_key_routes(app, JobKeys(state))
     assert_all_guarded(app, AGGREGATOR)
     return Aggregator(identity, app, state, loop)
 
 
-def assemble_share_server(settings: ShareServerSettings) -> AssembledShareServer:
-    """Build a share server.
+def assemble_share_server(
+    settings: ShareServerSettings, issuer: httpx.AsyncBaseTransport | None = None
+) -> AssembledShareServer:
+    """Build a share server; ``issuer`` replaces the network to the issuer of ``oidc:``.
 
     Raises:
         ConfigurationError: the state directory, the charter or a key is not as it must be.
@@ -129,7 +142,9 @@ def assemble_share_server(settings: ShareServerSettings) -> AssembledShareServer
         Directory(settings.state_dir / "opening"),
         settings.storage_bytes_max,
     )
-    app = share_server_app(server, store, held.charter)
+    people = admit_people(settings, held.charter, store, identity, issuer)
+    app = share_server_app(server, store, held.charter, people)
+    add_people_routes(app, people, held.charter.federation, settings.oidc)
     assert_all_guarded(app, SHARE_SERVER)
     return AssembledShareServer(identity, app, store)
 

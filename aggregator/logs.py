@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Final
 
+_TOKENS: Final = re.compile(r"sealsum_[0-9a-f]{12}_[0-9a-f]+|eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+"""API tokens, and JWTs, whose header is a JSON object in base64url."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({})))
 
 
@@ -25,7 +28,12 @@ class JsonLines(logging.Formatter):
         line.update({name: value for name, value in vars(record).items() if name not in _STANDARD})
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return without_tokens(json.dumps(line, default=str))
+
+
+def without_tokens(text: str) -> str:
+    """The text, with each bearer token in it struck out: nobody means to log one, and callers write paths."""
+    return _TOKENS.sub("[token]", text)
 
 
 def log_to_stderr(level: str) -> None:

@@ -9,6 +9,7 @@ import uvloop
 
 from aggregator.assembly import assemble_aggregator, assemble_share_server
 from aggregator.logs import log_to_stderr
+from aggregator.operators.admitting import server_context
 from aggregator.settings import AggregatorSettings, ShareServerSettings, load_settings
 from aggregator.web_server import bind, serve
 
@@ -28,7 +29,7 @@ def run_aggregator(config: Path) -> None:
     uvloop.run(
         serve(
             server.app,
-            server.identity.server_context,
+            server_context(settings, server.identity),
             bind(settings.address),
             drain_s=settings.drain_s,
             on_drain=server.state.bell.silence,
@@ -51,7 +52,7 @@ def run_share_server(config: Path) -> None:
     uvloop.run(
         serve(
             server.app,
-            server.identity.server_context,
+            server_context(settings, server.identity),
             bind(settings.address),
             drain_s=settings.drain_s,
             on_drain=lambda: None,  # it has no long-polls

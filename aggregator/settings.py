@@ -9,6 +9,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from aggregator.database import checked_url
+from aggregator.operators.settings import OidcSettings, OperatorsSettings
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.keystore import read_file
@@ -40,6 +41,10 @@ class ServerSettings(Frozen):
     storage_bytes_max: Bytes = 64 * _GIB
     drain_s: Seconds = 20.0
     """Longest wait for requests in flight at SIGTERM."""
+    operators: OperatorsSettings | None = None
+    """People who come by client certificate, and API tokens (``docs/access.md``)."""
+    oidc: OidcSettings | None = None
+    """The issuer whose access tokens are taken; none if left out."""
     log_level: Annotated[str, Field(pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
 
     @property
@@ -108,7 +113,11 @@ def load_settings(path: Path, model: type[S]) -> S:
 
 
 def _resolved(raw: dict[str, Any], base: Path) -> dict[str, Any]:
-    paths = {
+    paths: dict[str, Any] = {
         name: str(base / raw[name]) for name in ("state_dir", "charter") if isinstance(raw.get(name), str)
     }
+    for section in ("operators", "oidc"):
+        given = raw.get(section)
+        if isinstance(given, dict) and isinstance(given.get("ca"), str):
+            paths[section] = {**given, "ca": str(base / given["ca"])}
     return {**raw, **paths}

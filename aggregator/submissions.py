@@ -26,11 +26,11 @@ from aggregator.round import Answer
 from aggregator.schemes.flow import admit_submission
 from aggregator.state import AggregatorState, Noted, OpenRound
 from policies.gates import check_reader
+from policies.institutions import Reader
 from privacy.errors import Conflict, NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
 from privacy.ids import Context, Digest, JobId, PartyId, SiloId
 from privacy.plan import JobSpec, ModelTerms
 from privacy.query_terms import EvaluationTerms
-from privacy.roster import Member
 from privacy.update import FLOAT_BYTES, digest_under
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import Refusal
@@ -72,8 +72,8 @@ class Submissions:
             add_model(transaction, digest, architecture, size, published=False)
         return new
 
-    def model_path(self, reader: Member, digest: Digest) -> Path:
-        """The file of a model that this member may read.
+    def model_path(self, reader: Reader, digest: Digest) -> Path:
+        """The file of a model that this reader may have.
 
         A job's intermediate models stay with the silos where the threat model releases at the job's end.
 

@@ -10,6 +10,8 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from aggregator.evidence import job_evidence
 from aggregator.ledger_heads import heads_of
 from aggregator.next_round import next_round
+from aggregator.operators.callers import People
+from aggregator.operators.operator import PersonReading
 from aggregator.state import AggregatorState
 from aggregator.submissions import Submissions
 from aggregator.uploads import Uploads
@@ -24,9 +26,20 @@ from aggregator.web_body import (
     read_envelope,
     read_envelopes,
 )
-from aggregator.web_common import Caller, ContextPath, DigestPath, IndexPath, JobPath, StepPath, new_app
+from aggregator.web_common import (
+    AnyoneCalling,
+    Caller,
+    ContextPath,
+    DigestPath,
+    IndexPath,
+    JobPath,
+    StepPath,
+    new_app,
+)
 from aggregator.web_guard import AggregatorRoute
+from policies.explain import explain
 from privacy.ids import HEX32_PATTERN, Digest, SiloId
+from privacy.roster import Member
 
 Architecture = Annotated[Digest, Query(pattern=HEX32_PATTERN)]
 After = Annotated[str, Query(pattern=HEX32_PATTERN + "|^$")]
@@ -36,13 +49,20 @@ SMALL_MODEL_BYTES: Final = 1 << 20
 """Below this a model is answered in one piece, without a thread for its file."""
 
 
-def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Uploads) -> FastAPI:
+def aggregator_app(
+    state: AggregatorState, submissions: Submissions, uploads: Uploads, people: People
+) -> FastAPI:
     """The application over one aggregator's state."""
-    app = new_app("Sealsum aggregator", AggregatorRoute, state.store, lambda: state.held.charter)
+    app = new_app("Sealsum aggregator", AggregatorRoute, state.store, lambda: state.held.charter, people)
 
     @app.get("/v1/charter")
     async def charter() -> Response:
         return document_response(state.held.endorsed)
+
+    @app.get("/v1/policy")
+    async def policy() -> JSONResponse:
+        loaded = state.held.policy
+        return JSONResponse({"policy": loaded.digest, "explanation": str(explain(loaded.model))})
 
     @app.put("/v1/models/{digest}")
     async def put_model(request: Request, digest: DigestPath, architecture: Architecture) -> Response:
@@ -51,8 +71,9 @@ def aggregator_app(state: AggregatorState, submissions: Submissions, uploads: Up
         return Response(status_code=201 if new else 200)
 
     @app.get("/v1/models/{digest}")
-    async def get_model(digest: DigestPath, reader: Caller) -> Response:
-        path = submissions.model_path(reader, digest)
+    async def get_model(digest: DigestPath, reader: AnyoneCalling) -> Response:
+        judged = reader if isinstance(reader, Member) else PersonReading(reader.name, reader.legal_entity)
+        path = submissions.model_path(judged, digest)
         if path.stat().st_size <= SMALL_MODEL_BYTES:
             return Response(path.read_bytes(), media_type="application/octet-stream")
         return FileResponse(path, media_type="application/octet-stream")

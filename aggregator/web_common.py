@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI, Path
 from starlette.responses import JSONResponse, StreamingResponse
+from starlette.types import Scope
 
+from aggregator.logs import without_tokens
+from aggregator.operators.callers import Identified, People, identify
+from aggregator.operators.operator import Operator
 from aggregator.store import Store
 from aggregator.web_errors import OnRefused, Refused, install_problems
 from aggregator.web_guard import GuardedRoute
-from aggregator.web_identity import IdentityWall, calling_member
+from aggregator.web_identity import IdentityWall, anyone_calling, calling_member, calling_person
 from privacy.ids import HEX32_PATTERN, NAME_PATTERN, Context, Digest, JobId, PartyId
 from privacy.roster import Charter, Member
 
@@ -22,6 +26,10 @@ PartyPath = Annotated[PartyId, Path(pattern=NAME_PATTERN)]
 StepPath = Annotated[str, Path(pattern=r"^[a-z_]{1,32}$")]
 Caller = Annotated[Member, Depends(calling_member)]
 """The member that calls; the table has judged its role before."""
+PersonCalling = Annotated[Operator, Depends(calling_person)]
+"""The person that calls, likewise."""
+AnyoneCalling = Annotated[Identified, Depends(anyone_calling)]
+"""Either, where a row has both."""
 IndexPath = Annotated[int, Path(ge=0, lt=100_000)]
 
 LOGGED_KINDS: Final = frozenset(
@@ -46,13 +54,17 @@ def bare_app(title: str, route: type[GuardedRoute]) -> FastAPI:
 
 
 def new_app(
-    title: str, route: type[GuardedRoute], store: Store, charter_of: Callable[[], Charter]
+    title: str, route: type[GuardedRoute], store: Store, charter_of: Callable[[], Charter], people: People
 ) -> FastAPI:
     """An application in which every route but health is closed to strangers."""
     app = bare_app(title, route)
     on_refused = refusals_to_log(store)
     open_paths = frozenset(path for (_, path), row in route.table.items() if row.anyone)
-    app.add_middleware(IdentityWall, charter_of=charter_of, open_paths=open_paths, on_refused=on_refused)
+
+    def who(scope: Scope) -> Awaitable[Identified]:
+        return identify(scope, charter_of(), people)
+
+    app.add_middleware(IdentityWall, identify=who, open_paths=open_paths, on_refused=on_refused)
     install_problems(app, on_refused)  # outside the wall, so that its refusals have a request id too
 
     @app.get("/livez")
@@ -69,17 +81,18 @@ def new_app(
 
 
 def refusals_to_log(store: Store) -> OnRefused:
-    """Enter refusals of enrolled parties in the audit log; strangers cannot make it grow."""
+    """Enter refusals of parties and known people in the audit log; strangers cannot make it grow."""
 
     def enter(refused: Refused) -> None:
-        if not refused.party or refused.kind not in LOGGED_KINDS:
+        if refused.kind not in LOGGED_KINDS or not (refused.party or refused.person):
             return
+        who = {"party": refused.party} if refused.party else {"person": refused.person}
         with store.write() as transaction:
             transaction.record(
                 "request_refused",
-                party=refused.party,
+                **who,
                 method=refused.method,
-                path=refused.path,
+                path=without_tokens(refused.path),
                 status=refused.status,
                 refusal=refused.kind,
                 request_id=refused.request_id,

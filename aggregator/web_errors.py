@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aggregator.operators.operator import Operator
 from policies.findings import PolicyRefusal
 from privacy.errors import PeerFault, SealsumError
 
@@ -29,12 +30,14 @@ class Refused:
 
     request_id: str
     party: str
-    """Who asked, or "" where no certificate said so."""
+    """Which member asked, or "" where none did."""
     method: str
     path: str
     status: int
     kind: str
     detail: str
+    person: str = ""
+    """The pseudonym of the person who asked, if it was one."""
 
 
 OnRefused = Callable[[Refused], None]
@@ -134,26 +137,32 @@ def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
 
 
 def _refused(request: Request, status: int, kind: str, detail: str) -> Refused:
+    party, person = _caller_of(request)
     return Refused(
         request_id_of(request),
-        _party_of(request),
+        party,
         request.method,
         request.url.path,
         status,
         kind,
         detail,
+        person,
     )
 
 
-def _party_of(request: Request) -> str:
-    member = request.scope.get("state", {}).get("member")
-    return "" if member is None else str(member.id)
+def _caller_of(request: Request) -> tuple[str, str]:
+    """The member's name or the person's pseudonym; "" for the other, or for both."""
+    caller = request.scope.get("state", {}).get("caller")
+    if isinstance(caller, Operator):
+        return "", caller.pseudonym
+    return ("", "") if caller is None else (str(caller.id), "")
 
 
 def _fields(request: Request, status: int, kind: str) -> dict[str, Any]:
+    party, person = _caller_of(request)
     return {
         "request_id": request_id_of(request),
-        "party": _party_of(request),
+        **({"person": person} if person else {"party": party}),
         "method": request.method,
         "path": request.url.path,
         "status": status,

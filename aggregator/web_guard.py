@@ -12,6 +12,7 @@ from starlette.responses import Response
 from aggregator.access import AGGREGATOR, REGISTRAR, SHARE_SERVER, Access, Table
 from aggregator.web_identity import caller
 from privacy.errors import ConfigurationError, NotAllowed
+from privacy.roster import Member
 
 
 class GuardedRoute(APIRoute):
@@ -62,19 +63,39 @@ class RegistrarRoute(GuardedRoute):
 
 
 def assert_allowed(row: Access, request: Request) -> None:
-    """Refuse a caller without a cell.
+    """Refuse a caller without a cell; checks, in this order:
+
+    (1) the row is open, or the wall knows who calls; (2) a member's role is among the members' in the row;
+    (3) one of a person's roles is among the people's; (4) an API token was given the row's scope.
 
     Raises:
-        SignatureRejected: nobody knows who calls. NotAllowed: a known caller whose role is not in the row.
+        SignatureRejected: (1). NotAllowed: (2) to (4).
     """
+    # (1)
     if row.anyone:
         return
-    member = caller(request)
-    if member.role not in row.members:
+    found = caller(request)
+    if isinstance(found, Member):
+        # (2)
+        if found.role not in row.members:
+            raise NotAllowed(
+                f"party {found.id!r}: this call is for {_or(row.members)}; it is enrolled as {found.role}"
+            )
+        return
+    # (3)
+    if not found.roles & row.people:
         raise NotAllowed(
-            f"party {member.id!r}: this call is for {' or '.join(sorted(row.members))}; "
-            f"it is enrolled as {member.role}"
+            f"{found.name}: this call is for {_or(row.people)}; this caller has the role {_or(found.roles)}"
         )
+    # (4)
+    if row.scope is not None and found.scopes is not None and row.scope not in found.scopes:
+        raise NotAllowed(
+            f"{found.name}: this call takes the scope {row.scope}; the token was given {_or(found.scopes)}"
+        )
+
+
+def _or(names: frozenset[Any]) -> str:
+    return " or ".join(sorted(names)) or "nobody here"
 
 
 def assert_all_guarded(app: FastAPI, table: Table) -> None:

@@ -1,41 +1,35 @@
-"""Who is calling: the TLS client certificate's Ed25519 key, looked up in the charter's roster. Default deny.
+"""The wall before a server's routes: whoever cannot say who it is, goes no further. Default deny.
 
-The certificate is the one the TLS layer verified against the federation's CA; it arrives in the ASGI
-TLS extension (``scope["extensions"]["tls"]["client_cert_chain"]``, PEM). The roster decides on the key,
-never on a name in the certificate, so a certificate issued in error under another's name is nobody.
+Who calls is found out in ``operators/callers.py``; what they may call is the table's (``web_guard``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Awaitable, Callable
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aggregator.operators.callers import Identified
+from aggregator.operators.operator import Operator
 from aggregator.web_errors import OnRefused, Refused, problem
 from privacy.errors import NotAllowed, PeerFault, SignatureRejected
 from privacy.ids import PartyId
-from privacy.roster import Charter, Member
+from privacy.roster import Member
 
 
 class IdentityWall:
-    """ASGI middleware: nobody passes without a roster member's certificate, open paths excepted.
-
-    It says who calls; what they may call is the table's (``web_guard``).
-    """
+    """ASGI middleware: nobody passes without proof of who they are, open paths excepted."""
 
     def __init__(
         self,
         app: ASGIApp,
-        charter_of: Callable[[], Charter],
+        identify: Callable[[Scope], Awaitable[Identified]],
         open_paths: frozenset[str],
         on_refused: OnRefused | None = None,
     ) -> None:
         self._app = app
-        self._charter_of = charter_of
+        self._identify = identify
         self._open_paths = open_paths
         self._on_refused = on_refused
 
@@ -46,7 +40,7 @@ class IdentityWall:
             return
         state = scope.setdefault("state", {})
         try:
-            state["member"] = identify(scope, self._charter_of())
+            state["caller"] = await self._identify(scope)
         except PeerFault as fault:
             request_id = str(state.get("request_id", ""))
             if self._on_refused is not None:
@@ -56,64 +50,55 @@ class IdentityWall:
                     )
                 )
             answer = problem(fault.status, fault.kind, fault.kind.replace("-", " "), str(fault), request_id)
+            if fault.status == SignatureRejected.status:
+                answer.headers["www-authenticate"] = "Bearer"  # RFC 6750, section 3
             await answer(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-def identify(scope: Scope, charter: Charter) -> Member:
-    """The roster member whose key the client certificate carries.
-
-    Raises:
-        SignatureRejected: no certificate was shown, or not one with an Ed25519 key.
-        NotAllowed: a certificate of this federation's CA whose key is not in the roster.
-    """
-    tls = scope.get("extensions", {}).get("tls") or {}
-    chain = tuple(tls.get("client_cert_chain") or ())
-    if not chain:
-        raise SignatureRejected(
-            "certificate: expected a client certificate of this federation's CA, got none"
-        )
-    key = certificate_key(chain[0])
-    for member in charter.members:
-        if member.verify_key == key:
-            return member
-    raise NotAllowed(
-        f"certificate: its key is not in the roster (epoch {charter.epoch}); enrol, or fetch a later charter"
-    )
-
-
-@lru_cache(maxsize=1024)
-def certificate_key(pem: str) -> str:
-    """Raw Ed25519 public key of a PEM certificate, as hex.
-
-    Raises:
-        SignatureRejected: not a certificate, or another kind of key.
-    """
-    try:
-        key = x509.load_pem_x509_certificate(pem.encode()).public_key()
-    except ValueError as error:
-        raise SignatureRejected("certificate: expected an X.509 certificate") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise SignatureRejected(f"certificate: expected an Ed25519 key, got {type(key).__name__}")
-    return key.public_bytes_raw().hex()
-
-
-def caller(request: Request) -> Member:
+def caller(request: Request) -> Identified:
     """Who calls, as the wall found out.
 
     Raises:
         SignatureRejected: the wall let a stranger through, to a path that is open.
     """
-    member = request.scope.get("state", {}).get("member")
-    if not isinstance(member, Member):
+    found = request.scope.get("state", {}).get("caller")
+    if not isinstance(found, Member | Operator):
         raise SignatureRejected("certificate: expected a client certificate, got none")
-    return member
+    return found
+
+
+# Coroutines, though they await nothing: FastAPI runs a plain function in a thread, at every request.
+
+
+async def anyone_calling(request: Request) -> Identified:
+    """A FastAPI dependency: ``caller``."""
+    return caller(request)
 
 
 async def calling_member(request: Request) -> Member:
-    """A FastAPI dependency: ``caller``. A coroutine: a plain function would be run in a thread."""
-    return caller(request)
+    """A FastAPI dependency: the calling member of the charter.
+
+    Raises:
+        NotAllowed: it is a person.
+    """
+    found = caller(request)
+    if not isinstance(found, Member):
+        raise NotAllowed("caller: this call is for members of the charter; it came from a person")
+    return found
+
+
+async def calling_person(request: Request) -> Operator:
+    """A FastAPI dependency: the calling person.
+
+    Raises:
+        NotAllowed: it is a member of the charter.
+    """
+    found = caller(request)
+    if not isinstance(found, Operator):
+        raise NotAllowed(f"party {found.id!r}: this call is for people; it came from a member's machine")
+    return found
 
 
 def must_be(member: Member, claimed: PartyId) -> None:

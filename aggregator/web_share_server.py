@@ -11,6 +11,7 @@ from pydantic import Base64Bytes, Field
 from starlette.responses import Response, StreamingResponse
 
 from aggregator.ledger_heads import heads_of
+from aggregator.operators.callers import People
 from aggregator.share_server.service import ShareServer
 from aggregator.store import Store
 from aggregator.web_body import (
@@ -42,9 +43,9 @@ class Submission(Frozen):
     """All parts of a small vector share, for the first server; none where they were put one by one."""
 
 
-def share_server_app(server: ShareServer, store: Store, charter: Charter) -> FastAPI:
+def share_server_app(server: ShareServer, store: Store, charter: Charter, people: People) -> FastAPI:
     """The application over one service."""
-    app = new_app("Sealsum share server", ShareServerRoute, store, lambda: charter)
+    app = new_app("Sealsum share server", ShareServerRoute, store, lambda: charter, people)
 
     @app.post("/v1/rounds")
     async def admit(request: Request) -> Response:

@@ -11,6 +11,7 @@ from dataclasses import InitVar, dataclass, replace
 from typing import final
 
 from policies.findings import Finding, PolicyRefusal
+from policies.institutions import Reader
 from policies.loader import LoadedPolicy
 from policies.rules_binding import binding_findings
 from policies.rules_plan import limit_findings
@@ -25,7 +26,7 @@ from policies.rules_submission import Manifest, submission_findings
 from privacy.chain import EMPTY, Head
 from privacy.ids import Context, Digest, PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
-from privacy.roster import Charter, Member, Role
+from privacy.roster import Charter, Role
 from privacy.secagg.pairwise.messages import ConsistencySignature
 from privacy.wire.envelope import Verified
 from privacy.wire.messages import RoundOffer, SurvivorSet, survivors_digest
@@ -190,8 +191,8 @@ def clear_cohort(
     return ClearedCohort(admitted, agreed.survivors, survivors_digest(agreed), mint=_MINT)
 
 
-def check_reader(policy: LoadedPolicy, charter: Charter, reader: Member, job_ended: bool) -> None:
-    """Judge whether a member may be given a model that a job has produced.
+def check_reader(policy: LoadedPolicy, charter: Charter, reader: Reader, job_ended: bool) -> None:
+    """Judge whether a reader may be given a model that a job has produced.
 
     Raises:
         PolicyRefusal: a researcher outside ``release.model.to``, or before ``release.model.when``.

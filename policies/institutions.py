@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from privacy.ids import PartyId
 from privacy.roster import Charter
+
+
+class Reader(Protocol):
+    """Who asks for a model: a member of the charter, or a person with a role at a server."""
+
+    @property
+    def id(self) -> str:
+        """What refusals call the reader."""
+
+    @property
+    def role(self) -> str:
+        """``researcher`` is judged; other roles run the job."""
+
+    @property
+    def legal_entity(self) -> str:
+        """The institution that the reader belongs to; "" for none that is known."""
 
 
 def distinct_entities(charter: Charter, parties: Iterable[PartyId]) -> int:

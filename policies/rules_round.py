@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from policies.findings import Finding, another_round
-from policies.institutions import distinct_entities, same_institution
+from policies.institutions import Reader, distinct_entities, same_institution
 from policies.loader import LoadedPolicy
 from privacy.ids import PartyId
 from privacy.plan import RoundPlan
-from privacy.roster import Charter, Member
+from privacy.roster import Charter
 from privacy.secagg.pairwise.messages import ConsistencySignature
 from privacy.wire.envelope import Verified
 from privacy.wire.messages import SurvivorSet, survivors_digest
@@ -156,9 +156,9 @@ def opened_once(opened_before: bool) -> Iterator[Finding]:
 
 
 def reader_findings(
-    policy: LoadedPolicy, charter: Charter, reader: Member, job_ended: bool
+    policy: LoadedPolicy, charter: Charter, reader: Reader, job_ended: bool
 ) -> Iterator[Finding]:
-    """Whether this member may read the job's newest model.
+    """Whether this reader may have the job's newest model.
 
     Silos and servers need it to run the job. A researcher counts as a silo's where their institution has one.
     """

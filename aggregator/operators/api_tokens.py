@@ -1,7 +1,7 @@
 """API tokens: 256 random bits for a program, of one role and some of its endpoints, that end by themselves.
 
-Shown once, kept as SHA-256. A fast hash is right here, as it would not be for passwords: it is stretching that
-makes a *guessable* secret dear to guess, and nobody guesses 256 bits of the operating system's generator.
+Shown once, kept as SHA-256. A fast hash is right here, as it would not be for passwords: stretching makes
+a *guessable* secret dear to guess, and nobody guesses 256 bits of the operating system's generator.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ class IssuedToken:
 class ApiTokens:
     """The tokens of one server. Unix seconds."""
 
-    def __init__(
-        self, store: Store, pseudonyms: Pseudonyms, days_max: int, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, store: Store, pseudonyms: Pseudonyms, days_max: int, now: Callable[[], float]) -> None:
         self._store = store
         self._pseudonyms = pseudonyms
         self._days_max = days_max

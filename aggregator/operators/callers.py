@@ -1,4 +1,4 @@
-"""Who is calling a server: a member of the charter by certificate, or a person by certificate or bearer token.
+"""Who is calling a server: a member of the charter by certificate, or a person by certificate or token.
 
 The certificate is the one the TLS layer verified; it arrives in the ASGI TLS extension
 (``scope["extensions"]["tls"]["client_cert_chain"]``, PEM). What decides is its key, never a name in it, so a
@@ -7,10 +7,9 @@ certificate issued in error under another's name is nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -25,7 +24,7 @@ from privacy.errors import NotAllowed, SignatureRejected
 from privacy.roster import Charter, Member
 
 TOKEN_BYTES_MAX: Final = 8192
-Caller = Member | Operator
+Identified = Member | Operator
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,21 @@ class People:
             expires_at=vouched.expires_at,
         )
 
+    def listed(self) -> list[dict[str, Any]]:
+        """The registered, with the names that logs have for them; no keys and no subjects."""
+        return [
+            {
+                "name": name,
+                "roles": sorted(one.roles),
+                "by": [
+                    *(["certificate"] if one.verify_key is not None else []),
+                    *(["oidc"] if one.subject is not None else []),
+                ],
+                "pseudonym": self._registered(name, one).pseudonym,
+            }
+            for name, one in sorted(self.registered.items())
+        ]
+
     def _registered(self, name: str, one: OperatorSettings) -> Operator:
         subject = f"operator:{name}"
         return Operator(
@@ -91,22 +105,22 @@ class People:
         )
 
 
-async def identify(scope: Scope, charter: Charter, people: People | None) -> Caller:
+async def identify(scope: Scope, charter: Charter, people: People) -> Identified:
     """Find out who calls; checks, in this order:
 
     (1) the certificate, if one was shown, is of a member, or of a registered person: a stranger's is refused
     even with a good token; (2) the token, if one was sent, is somebody's; (3) both are of one and the same
-    person, so that a member's machine speaks for no person and nobody borrows a second name; (4) one was there.
+    person, so that a member's machine speaks for no person and nobody borrows a name; (4) one was there.
 
     Raises:
         SignatureRejected: (2), (4), or the certificate has no key that we take. NotAllowed: (1), (3).
     """
     chain = tuple((scope.get("extensions", {}).get("tls") or {}).get("client_cert_chain") or ())
     token = _bearer(scope)
-    shown: Caller | None = None
+    shown: Identified | None = None
     # (1)
     if chain:
-        shown = _member(chain[0], charter, people) or (people and people.by_certificate(chain[0]))
+        shown = _member(chain[0], charter, people) or people.by_certificate(chain[0])
         if shown is None:
             raise NotAllowed(
                 f"certificate: its key is not in the roster (epoch {charter.epoch}), nor an operator's; "
@@ -114,8 +128,6 @@ async def identify(scope: Scope, charter: Charter, people: People | None) -> Cal
             )
     if token is not None:
         # (2)
-        if people is None:
-            raise SignatureRejected("authorization: this server takes no tokens; show a client certificate")
         sent = await people.by_bearer(token)
         # (3)
         if shown is not None and (isinstance(shown, Member) or shown.subject != sent.subject):
@@ -133,11 +145,11 @@ async def identify(scope: Scope, charter: Charter, people: People | None) -> Cal
     return shown
 
 
-def _member(pem: str, charter: Charter, people: People | None) -> Member | None:
+def _member(pem: str, charter: Charter, people: People) -> Member | None:
     key = certificate_key(pem)
     for member in charter.members:
         if member.verify_key == key:
-            if people is not None and people.federation_ca is not None:
+            if people.federation_ca is not None:
                 assert_issued_by(pem, people.federation_ca)
             return member
     return None
@@ -149,7 +161,7 @@ def _bearer(scope: Scope) -> str | None:
     Raises:
         SignatureRejected: another scheme, more than one header, or too long to be one.
     """
-    sent = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
+    sent: list[bytes] = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
     if not sent:
         return None
     kind, _, token = sent[0].decode("latin-1").partition(" ")

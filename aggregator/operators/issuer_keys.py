@@ -1,4 +1,4 @@
-"""The issuer's signing keys: found by OpenID Connect Discovery, kept for ten minutes, asked for anew when rotated.
+"""The issuer's signing keys: found by OpenID Connect Discovery, kept ten minutes, asked anew when rotated.
 
 The aggregator's second door to httpx. Believes what the issuer's TLS certificate vouches for, and no key
 that a token itself names or carries.
@@ -107,7 +107,8 @@ class IssuerKeys:
             document = json.loads(raw)
         except (httpx.HTTPError, ValueError) as error:
             raise IssuerUnreachable(
-                f"issuer: {url} gave no document ({type(error).__name__}); check oidc.issuer, oidc.ca and proxy"
+                f"issuer: {url} gave no document ({type(error).__name__}); "
+                "check oidc.issuer, oidc.ca and proxy"
             ) from error
         if not isinstance(document, dict):
             raise IssuerUnreachable(f"issuer: expected a JSON object at {url}")

@@ -52,9 +52,10 @@ class AccessTokens:
         kid = header.get("kid")
         if header.get("alg") not in ALGORITHMS or not isinstance(kid, str) or "crit" in header:
             raise SignatureRejected(
-                f"access token: expected alg one of {', '.join(ALGORITHMS)}, a kid and no crit, got another header"
+                f"access token: expected alg one of {', '.join(ALGORITHMS)}, a kid and no crit; got another "
+                "header"
             )
-        wanted = self._settings.token_type.lower()
+        wanted = self._settings.typ.lower()
         typ = str(header.get("typ", "")).lower().removeprefix("application/")
         if typ != wanted:
             raise SignatureRejected(f"access token: expected typ {wanted}; is it an ID token?")
@@ -105,4 +106,6 @@ def _header(token: str) -> dict[str, Any]:
             raise ValueError("not a compact JWS")
         return dict(jws.extract_compact(token.encode()).headers())
     except (JoseError, ValueError) as error:
-        raise SignatureRejected("access token: expected a signed JWT, or an API token of this server") from error
+        raise SignatureRejected(
+            "access token: expected a signed JWT, or an API token of this server"
+        ) from error

@@ -38,6 +38,15 @@ class Operator:
     """Unix seconds, where the proof says."""
 
 
+@dataclass(frozen=True)
+class PersonReading:
+    """A person who asks for a model, as threat models judge readers: like a researcher of her institution."""
+
+    id: str
+    legal_entity: str
+    role: Literal["researcher"] = "researcher"
+
+
 class Pseudonyms:
     """Names for logs: HMAC-SHA-256 of a subject under a key of this server.
 

@@ -1,4 +1,4 @@
-"""``operators:`` and ``oidc:`` of ``server.yaml``: which people may come to a server, and who vouches for them."""
+"""``operators:`` and ``oidc:`` of ``server.yaml``: which people may come to a server, and who vouches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ Word = Annotated[str, Field(min_length=1, max_length=200)]
 HttpsUrl = Annotated[str, Field(pattern=r"^https://[^\s?#]+$", max_length=300)]
 Roles = Annotated[tuple[PersonRole, ...], Field(min_length=1)]
 
-ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
+ALGORITHMS: Final = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "Ed25519",
+    "EdDSA",
+)
 """Signatures that are taken of an issuer: asymmetric ones only, so that a public key never verifies a MAC."""
 
 
@@ -28,12 +40,14 @@ class OperatorSettings(Frozen):
     subject: Word | None = None
     """Her ``sub`` at the issuer of ``oidc:``."""
     legal_entity: Annotated[str, Field(max_length=200)] = ""
-    """Her institution, as the charter spells it: models go to those of silos where the threat model says so."""
+    """Her institution, as the charter spells it: the threat model may give models to silos' only."""
 
     @model_validator(mode="after")
     def _can_be_told(self) -> Self:
         if self.verify_key is None and self.subject is None:
-            raise ValueError("expected verify_key (her certificate's) or subject (hers at the issuer), got neither")
+            raise ValueError(
+                "expected verify_key (of her certificate) or subject (hers at the issuer), got neither"
+            )
         return self
 
 
@@ -41,8 +55,8 @@ class OperatorsSettings(Frozen):
     """Registered people, and what API tokens may last."""
 
     ca: Path | None = None
-    """PEM of the CAs that issue operators' client certificates, beside the federation's; relative to the file."""
-    people: dict[Name, OperatorSettings] = {}
+    """PEM of the CAs that issue operators' client certificates, beside the federation's."""
+    people: dict[Name, OperatorSettings] = Field(default_factory=dict)
     token_days_max: Annotated[int, Field(ge=1, le=366)] = 90
     """Longest life of an API token."""
 
@@ -68,10 +82,10 @@ class OidcSettings(Frozen):
     """What ``sealsum login`` asks for; ``offline_access`` for a refresh token."""
     roles_claim: tuple[Word, ...] = ("groups",)
     """Where the groups are: a claim, or a path of names into one (Keycloak: ``[realm_access, roles]``)."""
-    roles: dict[Word, PersonRole] = {}
+    roles: dict[Word, PersonRole] = Field(default_factory=dict)
     """Group → role; other groups mean nothing."""
-    token_type: Literal["at+jwt", "JWT"] = "at+jwt"
-    """The header's ``typ``. ``JWT`` is for issuers that do not keep to RFC 9068; audience and client still hold."""
+    typ: Literal["at+jwt", "JWT"] = "at+jwt"
+    """The header's. ``JWT`` is for issuers that do not keep to RFC 9068; audience and client still hold."""
     leeway_s: Annotated[int, Field(ge=0, le=120)] = 30
     """How far the issuer's clock may be from ours."""
     ca: Path | None = None
@@ -85,5 +99,7 @@ class OidcSettings(Frozen):
     @model_validator(mode="after")
     def _id_tokens_are_not_access_tokens(self) -> Self:
         if self.audience == self.client_id:
-            raise ValueError("audience: expected another one than client_id, as ID tokens have that for audience")
+            raise ValueError(
+                "audience: expected another one than client_id, as ID tokens have that for audience"
+            )
         return self

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from aggregator.round import TABLE, Round, follow
 from aggregator.settings import AggregatorSettings, load_settings
 from aggregator.share_server.phases import TABLE as SHARE_TABLE
 from aggregator.store import Store
-from aggregator.web_identity import certificate_key, identify
 from aggregator.web_server import bind, url_of
 from privacy.canonical import sha256_hex
 from privacy.chain import parse_entry
@@ -28,7 +26,6 @@ from privacy.errors import (
     NotAllowed,
     NotFound,
     OutOfOrder,
-    SignatureRejected,
     TooLarge,
 )
 from privacy.identity import SigningKey
@@ -156,26 +153,6 @@ async def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         directory.read("..", "x")
     directory.scrub("ctx")
     assert directory.names() == []
-
-
-def test_a_certificate_counts_by_its_key_and_not_by_its_name() -> None:
-    federation = Federation(policy_text="x")
-
-    def scope(der: bytes | None) -> dict[str, object]:
-        chain = [] if der is None else [ssl.DER_cert_to_PEM_cert(der)]
-        return {"extensions": {"tls": {"client_cert_chain": chain}}}
-
-    charter = federation.charter
-    assert identify(scope(federation.certificate_der("silo-2")), charter).id == "silo-2"
-    named = federation.certificate_der("silo-2", federation.key("silo-3"))
-    assert identify(scope(named), charter).id == "silo-3"
-    with pytest.raises(NotAllowed, match="not in the roster"):
-        identify(scope(federation.certificate_der("silo-2", SigningKey.generate())), charter)
-    for nothing in (scope(None), {}, {"extensions": {"tls": None}}):
-        with pytest.raises(SignatureRejected, match="got none"):
-            identify(nothing, charter)
-    with pytest.raises(SignatureRejected, match=r"expected an X\.509 certificate"):
-        certificate_key("not a certificate")
 
 
 def test_a_decision_and_its_log_entry_stand_or_fall_together(tmp_path: Path) -> None:
