@@ -35,7 +35,7 @@ def test_a_way_in_beside_the_routes_does_not_start() -> None:
 
 def test_a_row_without_a_route_does_not_start() -> None:
     app = bare_app("test", AggregatorRoute)
-    with pytest.raises(ConfigurationError, match=r"without a route: GET /livez, GET /readyz, GET"):
+    with pytest.raises(ConfigurationError, match=r"without a route: .*GET /livez, GET /readyz"):
         assert_all_guarded(app, AGGREGATOR)
 
 
