@@ -5,9 +5,7 @@ Adds nothing of its own but the claim, the texts for people and one signature. K
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,26 +21,18 @@ from privacy.wire.charter import EndorsedCharter, open_charter
 from privacy.wire.envelope import Envelope, open_envelope
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from sealsum.evidence_archive import canonical_zip
+from sealsum.evidence_attack import ENTRY as ATTACKS_ENTRY
+from sealsum.evidence_attack import checked_results
 from sealsum.evidence_claim import dp_claim
 from sealsum.evidence_guide import guide
+from sealsum.evidence_replay import accountant_replay
+from sealsum.evidence_software import bill_of_materials, versions
+from sealsum.report.content import Collected, report_of
+from sealsum.report.html import html_report
+from sealsum.report.pdf import pdf_report
 
 PACK = "sealsum-evidence/1"
 _SIGN_LABEL = b"sealsum/pack/v1\x00"
-_PACKAGES = (
-    "sealsum",
-    "cryptography",
-    "dp-accounting",
-    "fastapi",
-    "httpx",
-    "numpy",
-    "opacus",
-    "pydantic",
-    "rfc8785",
-    "scipy",
-    "sqlalchemy",
-    "torch",
-    "uvicorn",
-)
 
 
 class RoundEvidence(Frozen):
@@ -94,7 +84,6 @@ def build_pack(
     server_logs: Mapping[ServerId, bytes],
     ledgers: Mapping[SiloId, bytes],
     signer: Identity,
-    report_html: bytes,
     created_at: str,
     attack_results: bytes | None = None,
 ) -> bytes:
@@ -119,28 +108,38 @@ def build_pack(
     _refuse_open_rounds(found, job)
     entries = {silo: tuple(_ledger(charter, job, silo, raw)) for silo, raw in ledgers.items()}
     (aggregator,) = (member.id for member in charter.with_role("aggregator"))
-    attacks = {} if attack_results is None else {"audit/attack.json": attack_results}
+    attacks = None if attack_results is None else checked_results(attack_results)
     files = {
-        **attacks,
+        **({} if attack_results is None else {ATTACKS_ENTRY: attack_results}),
         "who/charter.json": canonical_bytes(found.charter.charter),
         "who/officers.json": canonical_bytes([one.model_dump(mode="json") for one in found.charter.officers]),
         "policy/policy.yaml": charter.policy_text.encode(),
         "job/job.json": canonical_bytes(found.job),
         "data/card.json": canonical_bytes(_card(job)),
-        "dp/claim.json": canonical_bytes(dp_claim(job, entries)),
-        "software/versions.json": canonical_bytes(_versions()),
-        "report.html": report_html,
+        "dp/claim.json": canonical_bytes(dp_claim(job, entries, attacks)),
+        "dp/accountant-replay.json": canonical_bytes(accountant_replay(job, entries)),
+        "software/versions.json": canonical_bytes(versions()),
+        "software/sbom.cdx.json": canonical_bytes(bill_of_materials(created_at)),
+        "REDACTIONS.json": canonical_bytes({"redactions": []}),
         "VERIFY.md": guide(signer.pin.federation, charter.officers).encode(),
         f"log/{aggregator}.jsonl": b"".join(canonical_bytes(entry) + b"\n" for entry in found.log),
         **{f"log/{server}.jsonl": raw for server, raw in server_logs.items()},
         **{f"dp/ledger/{silo}.jsonl": raw for silo, raw in ledgers.items()},
         **{_round_name(round_, charter): canonical_bytes(round_) for round_ in found.rounds},
     }
+    pin = f"--officers {charter.officers}"
+    report = report_of(files, Collected(signer.pin.party, created_at, pin))
+    files |= {"report.html": html_report(report), "report.pdf": pdf_report(report)}
+    return sealed_pack(files, signer, job.job, created_at)
+
+
+def sealed_pack(files: Mapping[str, bytes], signer: Identity, job: JobName, created_at: str) -> bytes:
+    """The canonical ZIP of these files, with a manifest that ``signer`` vouches for."""
     manifest = canonical_bytes(
         _Manifest(
             pack=PACK,
             federation=signer.pin.federation,
-            job=job.job,
+            job=job,
             created_at=created_at,
             signer=signer.pin.party,
             files={name: sha256_hex(content) for name, content in files.items()},
@@ -206,20 +205,4 @@ def _card(job: JobSpec) -> dict[str, Any]:
         "schema": job.data.digest,
         "columns": [feature.column for feature in job.data.features],
         "label": job.data.label.model_dump(mode="json"),
-    }
-
-
-def _versions() -> dict[str, Any]:
-    """What is installed where the pack was made."""
-    installed = {}
-    for name in _PACKAGES:
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue  # an extra that this machine does not need
-    return {
-        "scope": "the machine that exported this pack",
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "packages": installed,
     }

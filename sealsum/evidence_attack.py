@@ -11,6 +11,8 @@ from privacy.errors import ConfigurationError
 
 _Text = Annotated[str, Field(max_length=500)]
 _MOST_BYTES = 1 << 20
+ENTRY = "tests/attack.json"
+"""Where a pack holds them."""
 
 
 class AttackRow(Frozen):
@@ -36,8 +38,8 @@ class AttackResults(Frozen):
     attacks: Annotated[tuple[AttackRow, ...], Field(min_length=1, max_length=1000)]
 
 
-def checked_results(raw: bytes) -> bytes:
-    """The same bytes, if they are what ``sealsum audit attack`` writes.
+def checked_results(raw: bytes) -> AttackResults:
+    """What ``sealsum audit attack`` wrote.
 
     Raises:
         ConfigurationError: they are not.
@@ -45,11 +47,10 @@ def checked_results(raw: bytes) -> bytes:
     if len(raw) > _MOST_BYTES:
         raise ConfigurationError(f"--attack-results: expected at most {_MOST_BYTES} bytes, got {len(raw)}")
     try:
-        AttackResults.model_validate_json(raw)
+        return AttackResults.model_validate_json(raw)
     except ValidationError as error:
         fault = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(step) for step in fault["loc"]) or "file"
         raise ConfigurationError(
             f"--attack-results: {where}: {fault['msg']}; give attack.json of sealsum audit attack --out"
         ) from error
-    return raw

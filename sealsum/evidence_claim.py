@@ -6,19 +6,18 @@ and limits. ε is the larger truth: every reserved round counts, also one that w
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from privacy.chain import Entry
-from privacy.dp.accountant import ACCOUNTANT, ACCOUNTANT_VERSION, epsilon, epsilon_rdp
-from privacy.dp.events import DpEvent
+from privacy.dp.accountant import ACCOUNTANT, ACCOUNTANT_VERSION
 from privacy.ids import SiloId
 from privacy.plan import DpTerms, JobSpec
 from privacy.secagg.catalogue import SCHEMES
+from sealsum.evidence_attack import ENTRY as ATTACKS_ENTRY
+from sealsum.evidence_attack import AttackResults
+from sealsum.evidence_replay import priced
 from silo_agent.ledger.spending import Account
-
-_DECIMALS = 4
 
 SAMPLING = {
     "assumed": "Poisson: each record joins a step independently with probability sample_rate",
@@ -32,6 +31,15 @@ COMPOSITION = (
     "all rounds of this job that the silo reserved, aborted ones included; a silo releases nothing else in a "
     "job (no other metrics, no statistics, no tuning runs). Other jobs on the same data add their own ε and "
     "δ: see the whole ledger, which never resets."
+)
+RESETS = (
+    "never: the ledger's lifetime cap counts every job on the data; a cap a period, where the silo has one, "
+    "counts besides it"
+)
+DELTA_JUDGED = (
+    "each silo's ledger caps δ (delta_max), and the threat model refuses more than 1/(10·min_records); a "
+    "silo with "
+    "more units than min_records must judge δ against its own number N, which is not disclosed"
 )
 TRUST: Mapping[str, str] = {
     "local": (
@@ -65,12 +73,14 @@ LIMITS = (
     "Noise is drawn in float64, with 53 significant bits in each tail, cut at 13 standard deviations; "
     "docs/privacy.md says what that costs at most, which is not in ε.",
     "Timing and memory of the silo's machine are outside the claim.",
-    "No empirical lower bound (privacy audit) of the trained model is part of this pack.",
+    "An empirical bound, where there is one, is of attacks on the mechanism, not on the trained model.",
     "A ledger whose tail nobody has witnessed can be cut by its owner; each manifest witnesses its head.",
 )
 
 
-def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[str, Any]:
+def dp_claim(
+    job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]], attacks: AttackResults | None = None
+) -> dict[str, Any]:
     """The claim as ``dp/claim.json`` holds it. ``ledgers`` are verified entries."""
     if job.dp is None:
         return {
@@ -98,6 +108,9 @@ def dp_claim(job: JobSpec, ledgers: Mapping[SiloId, Iterable[Entry]]) -> dict[st
         "mechanism": mechanism | {"name": "poisson_gaussian", "steps_per_round": job.training.local_steps},
         "sampling": SAMPLING,
         "accountant": {"name": ACCOUNTANT, "version": ACCOUNTANT_VERSION, "second": "rdp, integer orders"},
+        "delta_judged": DELTA_JUDGED,
+        "resets": RESETS,
+        "empirical": empirical_bound(attacks),
         "composition": (WITH_METRICS if metrics else "") + COMPOSITION,
         "model": {"kind": job.dp.model, "trust": TRUST[job.dp.model]},
         "randomness": RANDOMNESS,
@@ -131,29 +144,26 @@ def _spent(job: JobSpec, entries: Iterable[Entry]) -> dict[str, Any] | None:
     for entry in entries:
         account.apply(entry)
     charge = account.jobs.get(job.digest)
-    if charge is None:
+    return None if charge is None else priced(charge)
+
+
+def empirical_bound(attacks: AttackResults | None) -> dict[str, str] | None:
+    """The largest ε that an attack on this installation proved where noise protects, or none if none ran.
+
+    It is about the mechanism as it is built here, on synthetic records, and not about this job's model.
+    """
+    rows = [] if attacks is None else [row for row in attacks.attacks if row.protected]
+    shown = [row for row in rows if {"epsilon_at_least", "epsilon_claimed"} <= row.figures.keys()]
+    if not shown:
         return None
-    alone = charge.events
-    if charge.fallback is not None:
-        alone = (charge.fallback.model_copy(update={"steps": charge.steps}),)
+    most = max(shown, key=lambda row: (row.figures["epsilon_at_least"], row.name, row.protection))
     return {
-        "epsilon": _rounded_up(claimed_epsilon(charge.events, charge.delta)),
-        "epsilon_rdp": _rounded_up(epsilon_rdp(charge.events, charge.delta)),
-        "epsilon_fallback": _rounded_up(claimed_epsilon(alone, charge.delta)),
-        "epsilon_fallback_rdp": _rounded_up(epsilon_rdp(alone, charge.delta)),
-        "rounds": charge.rounds,
-        "steps": charge.steps,
+        "entry": ATTACKS_ENTRY,
+        "attack": most.name,
+        "protection": most.protection,
+        "epsilon_at_least": f"{most.figures['epsilon_at_least']:.4f}",
+        "epsilon_claimed_there": f"{most.figures['epsilon_claimed']:.4f}",
     }
-
-
-def claimed_epsilon(events: Sequence[DpEvent], delta: float) -> float:
-    """The smaller of two upper bounds: PLD's discretisation can cost more than RDP where ε is small."""
-    return min(epsilon(events, delta), epsilon_rdp(events, delta))
-
-
-def _rounded_up(number: float) -> str:
-    """Never below what was computed, so that the claim stays true."""
-    return f"{math.ceil(number * 10**_DECIMALS) / 10**_DECIMALS:.{_DECIMALS}f}"
 
 
 def _statement(dp: DpTerms, delta: str, silos: Mapping[SiloId, Mapping[str, Any]]) -> str:

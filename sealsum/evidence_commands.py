@@ -18,8 +18,6 @@ from privacy.errors import ConfigurationError
 from privacy.ids import NAME_PATTERN, PartyId, SiloId
 from privacy.keystore import read_file
 from sealsum.evidence import build_pack
-from sealsum.evidence_attack import checked_results
-from sealsum.evidence_report import plain_report
 from sealsum.lazy_group import Lazy, LazyGroup
 from sealsum.sdk import Federation
 from silo_agent.transport import FederationClient
@@ -73,7 +71,6 @@ def audit() -> None:
     type=LedgerFile(),
     help="SILO=FILE, once for each silo; FILE is what its sealsum silo ledger --json prints.",
 )
-@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="HTML page to include.")
 @click.option(
     "--attack-results",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -90,7 +87,6 @@ def export(
     name: str,
     state: Path,
     ledgers: tuple[tuple[SiloId, Path], ...],
-    report: Path | None,
     attack_results: Path | None,
     out: Path,
     proxy: str | None,
@@ -98,16 +94,15 @@ def export(
     """Collect a job's signed messages, logs and ledgers into OUT; verify it with sealsum-verify."""
     if out.exists():
         raise ConfigurationError(f"{out}: it exists; evidence is never overwritten, choose another --out")
-    attacks = None if attack_results is None else checked_results(read_file(attack_results))
+    attacks = None if attack_results is None else read_file(attack_results)
     books = {silo: read_file(path) for silo, path in ledgers}
     if len(books) != len(ledgers):
         raise ConfigurationError("--ledger: expected each silo once")
     with Federation.connect(state, dial=partial(FederationClient, proxy=proxy)) as federation:
         evidence = federation.job(name).evidence()
         logs = {server: federation.server_log(server) for server in federation.charter.share_servers}
-        page = plain_report(evidence) if report is None else read_file(report)
         created_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        pack = build_pack(evidence, logs, books, federation.identity, page, created_at, attacks)
+        pack = build_pack(evidence, logs, books, federation.identity, created_at, attacks)
     out.write_bytes(pack)
     for silo in sorted({silo for ended in evidence["rounds"] for silo in ended["manifests"]} - set(books)):
         click.echo(f"no --ledger of {silo}, which took part: this pack will not verify", err=True)

@@ -33,7 +33,7 @@ Who vouches for a sum differs by scheme (`scheme` in `job/job.json`):
 - `threshold_bfv`, `threshold_ckks`: every silo with a part of the round's key is in the sum, all came to
   the same key, the aggregator signed one sum of exactly their ciphertexts, and all of them helped to open it.
 
-`audit/attack.json`, if it is there, says what attacks on the exporter's own installation came to. The pack's
+`tests/attack.json`, if it is there, says what attacks on the exporter's own installation came to. The pack's
 signer vouches for it, and nothing else does: run `sealsum audit attack` yourself.
 
 What it cannot show: that a silo trained on the data it names, that a silo's agent added the noise its

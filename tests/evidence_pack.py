@@ -226,7 +226,7 @@ class Records:
         """The pack that an honest exporter makes of these records."""
         servers = {ServerId(PartyId(p)): c.lines() for p, c in self.logs.items() if p != "aggregator"}
         books = {silo: ledger.lines() for silo, ledger in self.ledgers.items()}
-        return build_pack(self.evidence(), servers, books, self.identity(signer), b"<!doctype html>", AT)
+        return build_pack(self.evidence(), servers, books, self.identity(signer), AT)
 
     def pack_over(self, base: bytes) -> bytes:
         """The pack of a dishonest exporter: these records laid over an earlier, honest pack of the job."""

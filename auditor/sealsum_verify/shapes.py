@@ -95,8 +95,8 @@ SHAPES = {
     "begin": "job_digest:hex context:hex round:int log_head:head",
     "event": "mechanism:text sample_rate:real noise_multiplier:real steps:int",
     "claim": "silos:{spent} statement:text model~:object *",
-    "spent": "epsilon:real epsilon_rdp:real epsilon_fallback:real epsilon_fallback_rdp:real rounds:int "
-    "steps:int",
+    "spent": "epsilon:real epsilon_rdp:real epsilon_fallback:real epsilon_fallback_rdp:real mu:real? "
+    "rounds:int steps:int",
 }
 
 

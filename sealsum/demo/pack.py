@@ -40,14 +40,13 @@ def claim_of(trained: Trained) -> dict[str, Any]:
     return dp_claim(trained.spec, entries)
 
 
-def export_pack(folder: DemoFolder, trained: Trained, report: bytes) -> None:
+def export_pack(folder: DemoFolder, trained: Trained) -> None:
     """Write ``evidence.zip``, signed by the researcher."""
     pack = build_pack(
         trained.evidence,
         {ServerId(PartyId(name)): log for name, log in trained.server_logs.items()},
         {SiloId(PartyId(name)): ledger for name, ledger in trained.ledgers.items()},
         load_identity(folder.state(RESEARCHER)),
-        report,
         datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
     folder.evidence.write_bytes(pack)

@@ -76,7 +76,7 @@ def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
             screen.phase("Exporting the evidence and verifying it")
             result = collect(trained, claim_of(trained))
             drawings = draw(result)
-            export_pack(folder, trained, render_report(result, drawings, None))
+            export_pack(folder, trained)
             verdict = verify_pack(supervisor, folder, trained.officers)
         screen.phase("Writing the report")
         summary = _write(folder, trained, result, render_report(result, drawings, verdict), verdict, began)

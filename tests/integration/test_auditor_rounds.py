@@ -22,7 +22,6 @@ from privacy.ids import PartyId, ServerId, SiloId
 from privacy.keystore import load_identity
 from privacy.plan import JobSpec, RoundPlan
 from sealsum.evidence import build_pack
-from sealsum.evidence_report import plain_report
 from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, Opening
 from silo_agent.ledger.ledger import Ledger, ledger_origin
@@ -137,7 +136,7 @@ def verified(
     """What the verifier says of the pack that the researcher exports."""
     federation.identity("researcher", root / "researcher")
     identity = load_identity(root / "researcher")
-    pack = build_pack(evidence, logs or {}, books.close(), identity, plain_report(evidence), AT)
+    pack = build_pack(evidence, logs or {}, books.close(), identity, AT)
     report = verify_pack(pack, federation.officers.digest)
     assert report.verified, report.fault
     assert not [kind for kind in SECRET_KINDS if f'\\"kind\\":\\"{kind}\\"'.encode() in pack]

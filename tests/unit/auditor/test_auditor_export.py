@@ -11,9 +11,7 @@ from sealsum_verify.verify import verify_pack
 
 from privacy.errors import ConfigurationError
 from sealsum import evidence_commands
-from sealsum.evidence_report import plain_report
 from tests.evidence_pack import Records, shared_records
-from tests.evidence_schemes import Protocol
 
 
 class Connection:
@@ -77,23 +75,3 @@ def test_a_ledger_option_needs_a_silo_and_a_file_once(tmp_path: Path, options: l
         CliRunner().invoke(
             evidence_commands.audit, [*options, "--ledger", options[-1]], catch_exceptions=False
         )
-
-
-@pytest.mark.parametrize(
-    ("protocol", "withstands", "signed"),
-    [
-        ("additive", "all share servers but one", "server-0, server-1"),
-        ("validity", "the norm of each update in a sum is at most 3.0", "server-0, server-1"),
-        ("pairwise", "one server with c colluding silos", "aggregator, silo-1, silo-2, silo-3, silo-4"),
-        ("bfv", "an honest but curious server", "aggregator, silo-1, silo-2, silo-3, silo-4"),
-        ("ckks", "an honest but curious server", "aggregator, silo-1, silo-2, silo-3, silo-4"),
-    ],
-)
-def test_the_plain_report_names_the_scheme_and_who_signed_the_survivors(
-    protocol: Protocol, withstands: str, signed: str
-) -> None:
-    records = shared_records(protocol)
-    page = plain_report(records.evidence()).decode()
-    assert f"added up by <em>{records.job.scheme}</em>" in page
-    assert withstands in page
-    assert page.count(f"<td>{signed}</td>") == 2

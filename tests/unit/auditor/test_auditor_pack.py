@@ -297,7 +297,7 @@ def test_the_exporter_refuses_what_is_not_evidence() -> None:
     evidence = records.evidence()
     del evidence["rounds"][0]["result"]
     with pytest.raises(MalformedMessage, match=r"evidence: rounds\.0\.result"):
-        build_pack(evidence, {}, {}, identity, b"", AT)
+        build_pack(evidence, {}, {}, identity, AT)
 
 
 def test_the_exporter_refuses_a_job_with_an_open_round() -> None:
@@ -314,10 +314,10 @@ def test_the_exporter_refuses_a_ledger_that_does_not_verify() -> None:
     silo = SiloId(PartyId("silo-1"))
     broken = records.ledgers[silo].lines().replace(b'"steps":2', b'"steps":1')
     with pytest.raises(LedgerDamaged):
-        build_pack(records.evidence(), {}, {silo: broken}, records.identity("researcher"), b"", AT)
+        build_pack(records.evidence(), {}, {silo: broken}, records.identity("researcher"), AT)
     stranger = SiloId(PartyId("nobody"))
     with pytest.raises(NotAllowed):
-        build_pack(records.evidence(), {}, {stranger: broken}, records.identity("researcher"), b"", AT)
+        build_pack(records.evidence(), {}, {stranger: broken}, records.identity("researcher"), AT)
 
 
 def test_the_claim_states_what_a_dp_claim_must_state() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from privacy.dp.accountant import epsilon, epsilon_rdp
 from privacy.dp.events import DpEvent
-from sealsum.evidence_claim import claimed_epsilon
+from sealsum.evidence_replay import claimed_epsilon
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,72 @@
+"""What is installed where a pack is made: versions for people, a CycloneDX bill of materials for tools."""
+
+from __future__ import annotations
+
+import json
+import platform
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+_PACKAGES = (
+    "sealsum",
+    "cryptography",
+    "dp-accounting",
+    "fastapi",
+    "httpx",
+    "numpy",
+    "opacus",
+    "pydantic",
+    "rfc8785",
+    "scipy",
+    "sqlalchemy",
+    "torch",
+    "uvicorn",
+)
+
+
+def versions() -> dict[str, Any]:
+    """``software/versions.json``: what a claim depends on most."""
+    installed = {}
+    for name in _PACKAGES:
+        try:
+            installed[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # an extra that this machine does not need
+    return {
+        "scope": "the machine that exported this pack",
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": installed,
+    }
+
+
+def bill_of_materials(created_at: str) -> dict[str, Any]:
+    """``software/sbom.cdx.json``: every installed distribution; the same installation gives the same bill."""
+    found = {(one.name, one.version) for one in metadata.distributions() if one.name}
+    components = [
+        Component(
+            name=name,
+            version=version,
+            type=ComponentType.LIBRARY,
+            bom_ref=f"pkg:pypi/{name}@{version}",
+            purl=PackageURL("pypi", name=name, version=version),
+        )
+        for name, version in sorted(found)
+    ]
+    listed = "\n".join(f"{name}=={version}" for name, version in sorted(found))
+    bom = Bom(
+        components=components,
+        serial_number=uuid5(NAMESPACE_URL, f"sealsum:{created_at}:{listed}"),
+        metadata=BomMetaData(
+            timestamp=datetime.strptime(created_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        ),
+    )
+    document: dict[str, Any] = json.loads(JsonV1Dot6(bom).output_as_string())
+    return document
