@@ -28,6 +28,7 @@ COMMANDS: dict[str, Lazy] = {
     "policy": Lazy("sealsum.policy_commands:policy", "List, show, lint and explain threat models."),
     "scheme": Lazy("sealsum.scheme_commands:scheme", "List how updates can be added up without being seen."),
     "keys": Lazy("sealsum.key_commands:keys", "Make a person's signing key; show its public half."),
+    "officer": Lazy("sealsum.officer_commands:officer", "Read and sign what a federation's officers decide."),
     "federation": Lazy("sealsum.federation_commands:federation", "Found a federation and enrol its parties."),
     "silo": Lazy(
         "silo_agent.cli:silo", "Run a silo's agent; see its budget.", {"enroll": "sealsum.enrolment:silo"}

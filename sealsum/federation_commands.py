@@ -17,18 +17,20 @@ from aggregator.enrolment.authority import (
     load_authority,
     write_atomically,
 )
-from aggregator.enrolment.governing import seal_charter
+from aggregator.enrolment.governing import Change, adopt_charter, propose_charter, seal_charter
 from aggregator.enrolment.invitations import Guest, invite
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError
 from privacy.keystore import write_secret
 from privacy.roster import Role
+from privacy.wire.proposal import assemble, read_proposal
 from sealsum.lazy_group import Lazy, LazyGroup
-from sealsum.officer_files import read_officers
+from sealsum.officer_files import read_charter_file, read_endorsement, read_officers
 from sealsum.option_types import Duration
 from sealsum.policy_file import read_policy
 
 _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+_FILE = click.Path(path_type=Path, dir_okay=False)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 
 
@@ -142,6 +144,67 @@ def seal(directory: Path, out: Path | None, drop_pending: bool, as_json: bool) -
     else:
         click.echo(f"charter of {charter.federation}, epoch {charter.epoch}: {len(charter.members)} members")
         click.echo(f"digest {charter.digest}")
+
+
+@federation.command(short_help="Write the next charter for officers to sign.")
+@_DIRECTORY
+@click.option("--out", required=True, type=_FILE, help="Proposal to write; never replaced.")
+@click.option("--policy", metavar="NAME|FILE", help="Another threat model: a profile or a file.")
+@click.option("--remove", multiple=True, metavar="PARTY", help="A member who leaves; its key is revoked.")
+@click.option("--officers", type=_FILE, help="The next version of the officers, of 'sealsum officer list'.")
+@click.option("--drop-pending", is_flag=True, help="Void invitations that were not used.")
+@_JSON
+def propose(
+    directory: Path,
+    out: Path,
+    policy: str | None,
+    remove: tuple[str, ...],
+    officers: Path | None,
+    drop_pending: bool,
+    as_json: bool,
+) -> None:
+    """Write the next epoch's charter: enrolled roster, policy, officers. Enough signatures make it hold."""
+    if out.exists():
+        raise ConfigurationError(f"{out}: it exists; choose another --out")
+    change = Change(
+        policy=None if policy is None else read_policy(policy),
+        remove=remove,
+        officers=None if officers is None else read_officers(officers),
+        drop_pending=drop_pending,
+    )
+    proposal = propose_charter(load_authority(directory), change)
+    write_atomically(out, canonical_bytes(proposal))
+    charter, versions = read_proposal(proposal)
+    if as_json:
+        report = {"file": str(out), "epoch": charter.epoch, "charter": charter.digest}
+        click.echo(json.dumps({**report, "officers": versions[-1].digest}))
+        return
+    click.echo(f"{out}: epoch {charter.epoch}, digest {charter.digest}")
+    click.echo(f"each officer reads and signs it: sealsum officer sign {out} --key KEY --out SIGNATURE")
+
+
+@federation.command(short_help="Put a charter that enough officers have signed in force.")
+@_DIRECTORY
+@click.argument("proposal", type=_FILE)
+@click.argument("signatures", nargs=-1, type=_FILE)
+@click.option("--out", type=_FILE, help="Also write the endorsed charter here.")
+@_JSON
+def endorse(
+    directory: Path, proposal: Path, signatures: tuple[Path, ...], out: Path | None, as_json: bool
+) -> None:
+    """Add SIGNATURES to PROPOSAL; if they are enough, it is the registrar's charter from now on."""
+    endorsed = assemble(read_charter_file(proposal), [read_endorsement(path) for path in signatures])
+    verified = adopt_charter(load_authority(directory), endorsed)
+    if out is not None:
+        write_atomically(out, canonical_bytes(verified.endorsed))
+    charter = verified.charter
+    signed_by = sorted(verified.endorsed.charter.signatures)
+    if as_json:
+        report = {"federation": charter.federation, "epoch": charter.epoch, "charter": charter.digest}
+        click.echo(json.dumps({**report, "signed_by": signed_by}))
+        return
+    click.echo(f"charter of {charter.federation}, epoch {charter.epoch}, signed by {', '.join(signed_by)}")
+    click.echo(f"digest {charter.digest}")
 
 
 @federation.command(short_help="Show policy, parties and charter.")
