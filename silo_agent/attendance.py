@@ -136,7 +136,9 @@ class Attendance:
         ledger = self._books[invitation.job.dataset]
         reserved = self._reserve(invitation)
         # (6)
-        records = self._datasets.read(invitation.dataset, invitation.job, site.min_records)
+        records = self._datasets.read(
+            invitation.dataset, invitation.job, site.min_records(invitation.dataset)
+        )
         # (7)
         if reserved is not None:
             ledger.begin(reserved, datetime.now(UTC))

@@ -38,7 +38,8 @@ from silo_agent.ledger.books import ledger_unit
 from silo_agent.ledger.ledger import Reserved
 from silo_agent.models.adapters import ModelAdapter
 from silo_agent.queries.question import Question
-from silo_agent.settings import DatasetSettings, scopes_of
+from silo_agent.registration import least_records, registered_for
+from silo_agent.settings import DatasetSettings
 from silo_agent.update import Update
 
 
@@ -53,10 +54,9 @@ class Site:
     """The federation's first, then the silo's own."""
     datasets: Mapping[str, DatasetSettings]
 
-    @property
-    def min_records(self) -> int:
-        """The stricter of both threat models' minimum."""
-        return max(policy.model.spec.limits.min_records for policy in self.policies)
+    def min_records(self, dataset: DatasetSettings) -> int:
+        """The strictest minimum of both threat models and of the dataset."""
+        return least_records(dataset, self.policies)
 
     @property
     def unit(self) -> Literal["patient", "record"]:
@@ -136,7 +136,7 @@ def clear_offer(
     if plan.round <= last_round:
         raise OutOfOrder(f"round: expected one after {last_round} of job {plan.job}, got {plan.round}")
     # (4)
-    dataset = _dataset_for(site, admitted.job)
+    dataset = registered_for(site.datasets, site.unit, admitted.job)
     # (5)
     known = COMPUTED_BESIDE.get(plan.training.algorithm, ())
     unknown = [vector.name for vector in plan.further if vector.name not in known]
@@ -149,60 +149,6 @@ def clear_offer(
             "leave these vectors out of the job",
         )
     return Invitation(admitted, dataset, offer.message.log_head)
-
-
-def _dataset_for(site: Site, job: JobSpec) -> DatasetSettings:
-    dataset = site.datasets.get(job.dataset)
-    if dataset is None:
-        raise _refusal(
-            "dataset.unknown",
-            "The silo has registered no dataset of that name.",
-            job.dataset,
-            "no such dataset",
-            "leave this silo out of the job, or have its owner register the dataset in silo.yaml",
-        )
-    if job.purpose not in dataset.purpose:
-        raise _refusal(
-            "dataset.purpose",
-            "The dataset is not registered for this purpose.",
-            " or ".join(dataset.purpose),
-            job.purpose,
-            "state a registered purpose word for word, or have the data's owner register this one",
-        )
-    if job.data.patient_id != dataset.patient_id:
-        raise _refusal(
-            "dataset.patient_id",
-            "The job counts other units than the silo's patients.",
-            dataset.patient_id,
-            job.data.patient_id,
-            "name the column that tells the silo's patients apart",
-        )
-    if dataset.schemas and job.data.digest not in dataset.schemas:
-        raise _refusal(
-            "dataset.schema",
-            "The dataset is not registered for this data schema.",
-            " or ".join(dataset.schemas),
-            job.data.digest,
-            "use a registered schema, or have the data's owner read this one and register its digest",
-        )
-    if job.dp is not None and job.dp.unit != site.unit:
-        raise _refusal(
-            "dataset.unit",
-            "The silo's ledger counts another privacy unit than the job protects.",
-            f"dp.unit {site.unit}",
-            job.dp.unit,
-            "sign the job with the silo's unit",
-        )
-    shared = (site.datasets[name].budget for name in scopes_of(site.datasets, job.dataset))
-    if job.dp is None and any(budget is not None for budget in shared):
-        raise _refusal(
-            "dataset.budget",
-            "The dataset's patients have a privacy budget, and a job without DP would spend without measure.",
-            "a job with dp",
-            "dp: null",
-            "train with dp, or have the data's owner remove the dataset's budget",
-        )
-    return dataset
 
 
 def charge_for(invitation: Invitation) -> RoundCharge | None:

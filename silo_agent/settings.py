@@ -15,7 +15,9 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 from privacy.canonical import Frozen, Real
 from privacy.errors import ConfigurationError
 from privacy.ids import HexDigest, Name
+from privacy.people import Person, PersonName
 from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
+from silo_agent.approvals.rules import ApprovalRule
 from silo_agent.ledger.entries import EpsilonCaps
 
 _MAX_SETTINGS_BYTES = 1 << 20
@@ -63,7 +65,9 @@ class DatasetSettings(Frozen):
     a researcher who may choose the schema can ask one question a job about the cells of a column.
     """
     legal_basis: Annotated[str, Field(max_length=500)] = ""
-    """For the records; logged with each round."""
+    """On which legal basis it may be processed; required where a threat model's data_class is about people."""
+    min_records: Annotated[int, Field(ge=1)] = 1
+    """The least records to train on; the threat models' ``limits.min_records`` holds too."""
     budget: Budget | None = None
     composition: Literal["basic", "filter"] = "basic"
     """How jobs compose over the dataset's life, for good: ``basic`` adds up ε and δ; ``filter`` keeps a Rényi
@@ -89,6 +93,10 @@ class SiloSettings(Frozen):
     threat_model_parents: tuple[Path, ...] = ()
     """Files of the threat models that it extends, where they are no shipped profiles."""
     datasets: Annotated[dict[Name, DatasetSettings], Field(min_length=1)]
+    people: dict[PersonName, Person] = Field(default_factory=dict)
+    """Who decides here about jobs, with which key."""
+    approval_rules: dict[Name, ApprovalRule] = Field(default_factory=dict)
+    """Jobs that are approved without asking a person, where both threat models allow it."""
     model_adapters: dict[Name, ClassPath] = Field(default_factory=dict)
     """Further model adapters, as ``name: package.module:Class``; only the silo names code."""
     threshold_he: ThresholdHeSettings | None = None
@@ -103,6 +111,23 @@ class SiloSettings(Frozen):
                 if other == name or other not in self.datasets:
                     raise ValueError(
                         f"datasets.{name}.patients_also_in: expected other datasets of this file, got {other}"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _people_have_keys_of_their_own(self) -> Self:
+        keys = [person.verify_key for person in self.people.values()]
+        if len(set(keys)) != len(keys):
+            raise ValueError("people: expected a key of her own for each person, got one key twice")
+        return self
+
+    @model_validator(mode="after")
+    def _rules_name_known_datasets(self) -> Self:
+        for name, rule in self.approval_rules.items():
+            for dataset in rule.datasets:
+                if dataset not in self.datasets:
+                    raise ValueError(
+                        f"approval_rules.{name}.datasets: expected datasets of this file, got {dataset}"
                     )
         return self
 

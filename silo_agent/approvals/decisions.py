@@ -1,0 +1,141 @@
+"""The decisions about each job as they lie on disk: signed, numbered, only ever added to.
+
+    approvals/<job digest>/0001.json    a SignedApproval, canonical, mode 0600
+
+Each is read from disk whenever it is asked for; only the check of a signature over the very same bytes is
+remembered. Whether a decision counts is ``standing``'s to judge.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from policies.findings import Finding, PolicyRefusal
+from privacy.approval import JobApproval, SignedApproval, open_approval
+from privacy.canonical import canonical_bytes, parse_canonical
+from privacy.errors import MalformedMessage, SignatureRejected
+from privacy.ids import Digest
+from silo_agent.durable import private_directory, sync_directory
+
+_MAX_BYTES = 1 << 17
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision whose signature holds under the key it names."""
+
+    file: str
+    """Relative to the state directory."""
+    approval: JobApproval
+    verify_key: str
+
+
+class Decisions:
+    """All decisions of one silo."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+
+    def about(self, job: Digest) -> tuple[Decision, ...]:
+        """What was decided about a job, in order.
+
+        Raises:
+            PolicyRefusal: a file is missing in the sequence, or is not as it was signed; it is named.
+        """
+        decisions = []
+        for number, path in enumerate(self._files(job), start=1):
+            expected = self._path(job, number)
+            name = str(path.relative_to(self._state_dir))
+            if path != expected:
+                raise damaged(name, f"{expected.name} before it", "none: a file was removed or renamed")
+            raw = _read(path, name)
+            decisions.append(Decision(name, *_opened(raw, name)))
+        return tuple(decisions)
+
+    def signed(self, job: Digest) -> tuple[SignedApproval, ...]:
+        """The same, as signed, for the evidence.
+
+        Raises:
+            PolicyRefusal: as ``about``.
+        """
+        self.about(job)
+        return tuple(
+            SignedApproval.model_validate(parse_canonical(path.read_bytes(), _MAX_BYTES))
+            for path in self._files(job)
+        )
+
+    def add(self, job: Digest, signed: SignedApproval) -> str:
+        """Store a decision durably, after all others; returns the file's name. Never replaces one."""
+        directory = private_directory(self._state_dir / "approvals" / job)
+        scratch = directory / f".{os.getpid()}.tmp"
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(canonical_bytes(signed))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            path = self._linked(job, scratch)
+        finally:
+            scratch.unlink()
+        sync_directory(directory)
+        return str(path.relative_to(self._state_dir))
+
+    def _linked(self, job: Digest, scratch: Path) -> Path:
+        """A link fails where the name is taken: of two who decide at once, neither overwrites the other."""
+        number = len(self._files(job)) + 1
+        while True:
+            path = self._path(job, number)
+            try:
+                path.hardlink_to(scratch)
+            except FileExistsError:
+                number += 1
+            else:
+                return path
+
+    def _files(self, job: Digest) -> list[Path]:
+        return sorted((self._state_dir / "approvals" / job).glob("*.json"))
+
+    def _path(self, job: Digest, number: int) -> Path:
+        return self._state_dir / "approvals" / job / f"{number:04d}.json"
+
+
+def damaged(name: str, expected: str, got: str) -> PolicyRefusal:
+    """A stored decision that is not what somebody signed: nothing is trained on it."""
+    return PolicyRefusal(
+        "approval",
+        [
+            Finding(
+                "approval.damaged",
+                f"The stored decision {name} is not what a person or rule of this silo signed.",
+                expected,
+                got,
+                "find out who changed it; move the job's directory away, and have the job decided anew",
+            )
+        ],
+    )
+
+
+def _read(path: Path, name: str) -> bytes:
+    with path.open("rb") as file:
+        raw = file.read(_MAX_BYTES + 1)
+    if len(raw) > _MAX_BYTES:
+        raise damaged(name, f"at most {_MAX_BYTES} bytes", "more")
+    return raw
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _opened(raw: bytes, name: str) -> tuple[JobApproval, str]:
+    """Remembered by every byte of it, so that a round costs no signature; what does not open never is."""
+    try:
+        signed = SignedApproval.model_validate(parse_canonical(raw, _MAX_BYTES))
+        return open_approval(signed), signed.verify_key
+    except SignatureRejected as error:
+        raise damaged(name, "the signature of the key it names", "another text or signature") from error
+    except (MalformedMessage, ValidationError) as error:
+        raise damaged(name, "a signed decision", "something else") from error
