@@ -20,6 +20,7 @@ from privacy.keystore import Identity
 from privacy.plan import JobSpec, RoundPlan
 from privacy.wire.envelope import Envelope, open_envelope, sign_message
 from privacy.wire.messages import MAX_BYTES, RoundOffer
+from silo_agent.approvals.desk import ApprovalDesk
 from silo_agent.attendance import Attendance, Attended, names_of
 from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.delivery import Delivery
@@ -27,8 +28,9 @@ from silo_agent.ledger.admission import CapReached
 from silo_agent.ledger.books import Books
 from silo_agent.outbox import Stored
 from silo_agent.participation import Site, claimed_job
-from silo_agent.problems import Stopped, Unreachable
+from silo_agent.problems import Interrupted, Stopped, Unreachable
 from silo_agent.refusals import finding_of, refusal_of
+from silo_agent.registration import assert_legal_basis
 from silo_agent.results import open_result
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.settings import SiloSettings
@@ -39,10 +41,6 @@ _log = logging.getLogger(__name__)
 
 EXIT_DONE = 0
 EXIT_BUDGET = 4
-
-
-class Interrupted(BaseException):
-    """The agent was told to end while it was only waiting."""
 
 
 class Agent:
@@ -68,7 +66,8 @@ class Agent:
         self._sent_before = 0
         self._books = Books(identity, settings, own_policy, datetime.now(UTC))
         self._whole = WholeLedgers(self._books, identity)
-        self._attendance = Attendance(settings, identity, self._books, self._stopping)
+        self._desk = ApprovalDesk(settings, identity, own_policy)
+        self._attendance = Attendance(settings, identity, self._books, self._desk, self._stopping)
         self._pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
         with FederationClient(
             identity, settings.aggregator_url, proxy=settings.proxy, stopping=self._stopping
@@ -86,6 +85,8 @@ class Agent:
             policies=(load_threat_model(charter.policy_text, charter.policy_parents), self._own_policy),
             datasets=self._settings.datasets,
         )
+        assert_legal_basis(self._settings.datasets, self._site.policies)
+        self._desk.meet(charter)
         self._delivery = Delivery(self._identity, charter, self._settings.proxy, self._stopping)
 
     def close(self) -> None:
@@ -124,7 +125,8 @@ class Agent:
 
     def _exit_code(self, until_idle: bool) -> int | None:
         """``None`` while there is something left to do."""
-        if self._books.all_spent() or (until_idle and self._budget_refused):
+        refused = self._budget_refused or (self._job is None and self._desk.refused_on_budget)
+        if self._books.all_spent() or (until_idle and refused):
             return EXIT_BUDGET
         return EXIT_DONE if until_idle and self._job_ended else None
 
@@ -161,8 +163,11 @@ class Agent:
 
     def _next_offer(self, until_idle: bool) -> Envelope | None:
         try:
+            self._desk.look(self._delivery)
             with self._idle():
-                offer = self._delivery.next_offer(self._after)
+                offer = self._delivery.next_offer(self._after, self._desk.seen, self._desk.poll_s)
+            if offer is None:
+                self._desk.look_soon()
             if offer is None and until_idle and self._job is not None:
                 self._job_ended = self._delivery.job_has_ended(self._job)
         except Unreachable as error:
@@ -245,6 +250,7 @@ class Agent:
         self._job_ended = result.job_state != "running"
         if self._job_ended:
             self._attendance.job_secrets.forget(attended.plan.job_digest)
+            self._desk.forget(attended.plan.job_digest)
         if result.model_out is not None and not self._job_ended:
             self._fetch_ahead(result.model_out, attended.plan)
         own_ms += 1000 * (time.perf_counter() - started)

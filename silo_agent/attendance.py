@@ -25,6 +25,7 @@ from privacy.query_terms import EvaluationTerms
 from privacy.secagg.threshold.interpreter import python_of
 from privacy.secagg.threshold.kept import OpenFhe
 from privacy.wire.envelope import Envelope
+from silo_agent.approvals.desk import ApprovalDesk
 from silo_agent.checked_model import CheckedModel, check_evaluated
 from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
@@ -73,11 +74,17 @@ class Attendance:
     """Takes part in rounds, one at a time, with the silo's ledgers, datasets and outbox."""
 
     def __init__(
-        self, settings: SiloSettings, identity: Identity, books: Books, stopping: threading.Event
+        self,
+        settings: SiloSettings,
+        identity: Identity,
+        books: Books,
+        desk: ApprovalDesk,
+        stopping: threading.Event,
     ) -> None:
         self._settings = settings
         self._identity = identity
         self._books = books
+        self._desk = desk
         self._stopping = stopping
         self._datasets = Datasets()
         self._workbench = Workbench()
@@ -98,8 +105,8 @@ class Attendance:
     def take_part(self, envelope: Envelope, site: Site, delivery: Delivery) -> Attended:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
 
-        (1) signatures, threat models, invitation, round, dataset, model terms; (2) the model, hashed here,
-        and, under DP, whether it can be trained privately;
+        (1) signatures, threat models, invitation, round, dataset, approval, model terms; (2) the model, hashed
+        here, and, under DP, whether it can be trained privately;
         (3) a round that is never charged, or in which something is signed before it is, is remembered (the
         ledger remembers the others); (4) what the scheme agrees on with the others beforehand; (5) RESERVE,
         before data are read; (6) read; (7) BEGIN, before batches and noise are drawn; (8) train; (9) what
@@ -114,6 +121,7 @@ class Attendance:
         plan = offer.message.plan
         last = max(self._books.last_round(plan.job_digest), self._memory.last_round(plan.job_digest))
         invitation = clear_offer(site, offer, job, last)
+        self._desk.assert_approved(job, datetime.now(UTC))
         _log.info("round_started", extra=names_of(plan))
         for finding in invitation.admitted.tolerated:
             _log.warning("tolerated", extra={**names_of(plan), "rule": finding.rule})
@@ -136,9 +144,8 @@ class Attendance:
         ledger = self._books[invitation.job.dataset]
         reserved = self._reserve(invitation)
         # (6)
-        records = self._datasets.read(
-            invitation.dataset, invitation.job, site.min_records(invitation.dataset)
-        )
+        least = site.min_records(invitation.dataset)
+        records = self._datasets.read(invitation.dataset, invitation.job, least)
         # (7)
         if reserved is not None:
             ledger.begin(reserved, datetime.now(UTC))

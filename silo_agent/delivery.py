@@ -17,6 +17,7 @@ from privacy.update import FLOAT_BYTES
 from privacy.wire.envelope import Envelope
 from privacy.wire.ledger_heads import LEDGER_HEADS_BYTES_MAX, WitnessedHeads, parse_witnessed_heads
 from privacy.wire.next_round import NEXT_ROUND_BYTES_MAX, parse_next_round
+from privacy.wire.readiness import QUEUE_BYTES_MAX, JobQueue, parse_queue
 from silo_agent.outbox import Stored
 from silo_agent.problems import Stopped, WentOn
 from silo_agent.transport import FederationClient
@@ -60,13 +61,23 @@ class Delivery:
         for client in (self.aggregator, *self._servers.values()):
             client.close()
 
-    def next_offer(self, after: Digest | None) -> Envelope | None:
-        """Wait for an open round that invites this silo, other than ``after``; ``None`` if none came."""
+    def next_offer(self, after: Digest | None, seen: int, wait_s: float) -> Envelope | None:
+        """Wait for an open round that invites this silo, other than ``after``; ``None`` if none came, or at
+        once where there are jobs beyond position ``seen`` of the queue."""
         offered, self._offered = self._offered, None
         if offered is not None and offered.context != after:
             return offered
-        params = {} if after is None else {"after": after}
-        return self.aggregator.poll_envelope("/v1/offers", wait_s=POLL_S, params=params)
+        params = {"jobs": str(seen), **({} if after is None else {"after": after})}
+        return self.aggregator.poll_envelope("/v1/offers", wait_s=wait_s, params=params)
+
+    def job_queue(self, after: int) -> JobQueue:
+        """The open jobs beyond a position of the queue; nothing in it is verified yet."""
+        raw = self.aggregator.get_bytes("/v1/jobs", limit=QUEUE_BYTES_MAX, params={"after": str(after)})
+        return parse_queue(raw)
+
+    def say_ready(self, job: JobId, readiness: Envelope) -> None:
+        """Tell the aggregator where a job stands here."""
+        self.aggregator.post_envelope(f"/v1/jobs/{job}/readiness", readiness)
 
     def fetch_model(self, digest: Digest, parameters: int, scratch: Path) -> bytes:
         """The model's raw bytes, no more than its parameters take; not yet checked against its digest."""

@@ -1,6 +1,6 @@
-"""What the hospital has registered a dataset for, and whether a job keeps to it: purposes, columns, unit, budget.
+"""What the hospital has registered a dataset for, and whether a job keeps to it: purpose, columns, unit.
 
-A job names a dataset, never a path: where the data lie is in ``silo.yaml`` alone. Knows no learning framework.
+A job names a dataset, never a path: where the data lie is in ``silo.yaml`` alone.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def registered_for(
 
 
 def registration_digest(name: str, dataset: DatasetSettings) -> Digest:
-    """Which data a decision was about: another file or patient column under the same name is another dataset."""
+    """Which data a decision was about: another file under the same name is another dataset."""
     return digest_of(
         "sealsum/registration/v1",
         {
@@ -104,8 +104,8 @@ def assert_legal_basis(datasets: Mapping[str, DatasetSettings], policies: Sequen
     missing = [name for name, dataset in datasets.items() if not dataset.legal_basis.strip()]
     if classes and missing:
         raise ConfigurationError(
-            f"datasets.{missing[0]}.legal_basis: expected the legal basis for processing it, because the threat "
-            f"model's data_class is {classes[0]}; got nothing; write in silo.yaml, for instance, "
+            f"datasets.{missing[0]}.legal_basis: expected the legal basis for processing it, because the "
+            f"threat model's data_class is {classes[0]}; got nothing; write in silo.yaml, for instance, "
             '"GDPR Art. 9(2)(j), permit 2026-14"'
             + (f"; so for {', '.join(missing[1:])}" if len(missing) > 1 else "")
         )

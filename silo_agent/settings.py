@@ -65,7 +65,7 @@ class DatasetSettings(Frozen):
     a researcher who may choose the schema can ask one question a job about the cells of a column.
     """
     legal_basis: Annotated[str, Field(max_length=500)] = ""
-    """On which legal basis it may be processed; required where a threat model's data_class is about people."""
+    """On which legal basis it may be processed; required where a threat model's data are about people."""
     min_records: Annotated[int, Field(ge=1)] = 1
     """The least records to train on; the threat models' ``limits.min_records`` holds too."""
     budget: Budget | None = None

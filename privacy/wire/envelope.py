@@ -26,6 +26,7 @@ MessageKind = Literal[
     "opening",
     "result",
     "refusal",
+    "readiness",
     "pairwise_keys",
     "pairwise_shares",
     "pairwise_masked",

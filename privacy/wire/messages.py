@@ -109,6 +109,7 @@ MAX_BYTES: dict[MessageKind, int] = {
     "opening": 8 << 20,
     "result": 1 << 20,
     "refusal": 1 << 14,
+    "readiness": 1 << 14,
     "he_key": 1 << 19,
     "he_manifest": 8 << 20,
     "he_sum": 16 << 20,

@@ -1,1 +1,1 @@
-"""Who decides at a silo whether a job may touch its data, and how the agent proves it to itself each round."""
+"""Who decides at a silo whether a job may touch its data, and how its agent checks that each round."""

@@ -1,4 +1,4 @@
-"""Is a job approved here, rejected, or waiting? The count of decisions, by the strictest of the threat models.
+"""Is a job approved here, rejected, or waiting? Counts decisions by the stricter of the threat models.
 
 Values in, values out: knows no files, no network and no clock.
 """
