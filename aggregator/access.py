@@ -75,6 +75,8 @@ AGGREGATOR: Final[Table] = {
     ),
     ("PUT", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/jobs/{job}/he-key"): _SILO,
+    ("GET", "/v1/jobs"): _SILO,
+    ("POST", "/v1/jobs/{job}/readiness"): _SILO,
     ("GET", "/v1/offers"): _SILO,
     ("GET", "/v1/ledger-heads"): _SILO,
     ("POST", "/v1/rounds/{ctx}/manifests"): _SILO,

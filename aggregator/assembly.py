@@ -12,12 +12,14 @@ from aggregator.access import AGGREGATOR, SHARE_SERVER
 from aggregator.audit_log import AuditLog
 from aggregator.blobs import Directory
 from aggregator.held_charter import HeldCharter, hold_charter
+from aggregator.job_answers import JobAnswers
 from aggregator.job_keys import JobKeys
 from aggregator.job_rows import keep_charter
 from aggregator.operators.admitting import admit_people
 from aggregator.operators.web import add_people_routes
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
 from aggregator.presence import Bell, Presence
+from aggregator.readiness import Readiness
 from aggregator.round_flow import RoundFlow
 from aggregator.run_loop import RunLoop
 from aggregator.schemes.additive import AdditiveFlow
@@ -35,6 +37,7 @@ from aggregator.uploads import Uploads
 from aggregator.web import aggregator_app
 from aggregator.web_guard import assert_all_guarded
 from aggregator.web_keys import add_key_routes
+from aggregator.web_readiness import add_readiness_routes
 from aggregator.web_share_server import share_server_app
 from privacy.errors import ConfigurationError
 from privacy.keystore import Identity, load_identity, read_file
@@ -100,6 +103,7 @@ def assemble_aggregator(
         optimizers=ServerMemory(settings.state_dir / "optimizers"),
         bell=bell,
         presence=Presence(settings.presence_s, bell, time.monotonic),
+        readiness=Readiness(store, settings.approval_wait_s, time.time),
     )
     submissions = Submissions(state, settings.model_bytes_max, settings.storage_bytes_max)
     schemes: dict[SchemeName, SchemeFlow] = {
@@ -116,6 +120,7 @@ def assemble_aggregator(
     app = aggregator_app(state, submissions, Uploads(state, schemes), people)
     add_people_routes(app, people, held.charter.federation, settings.oidc)
     add_key_routes(app, JobKeys(state))
+    add_readiness_routes(app, JobAnswers(state))
     assert_all_guarded(app, AGGREGATOR)
     return Aggregator(identity, app, state, loop)
 

@@ -115,6 +115,7 @@ def _end_job(transaction: Writer, job: JobId, digest: Digest, job_state: JobEnd,
 def _after(state: AggregatorState, digest: Digest, job_state: JobEnd) -> None:
     if job_state != "running":
         state.optimizers.forget_job(digest)
+        state.readiness.forget(digest)
     state.bell.ring()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -90,17 +91,21 @@ def job_version(view: Reader, job: JobId) -> int:
     return int(version)
 
 
-def next_open_job(view: Reader) -> JobRow | None:
-    """The first job, in order of submission, that has not ended."""
-    query = select(jobs).where(jobs.c.state.in_(OPEN_STATES)).order_by(jobs.c.position).limit(1)
-    row = view.connection.execute(query).one_or_none()
-    return None if row is None else _job(row)
+def open_jobs(view: Reader, after: int = 0) -> Iterator[tuple[int, JobRow]]:
+    """The jobs that have not ended, beyond a position of the queue, with their positions, in order."""
+    query = select(jobs).where(jobs.c.state.in_(OPEN_STATES), jobs.c.position > after)
+    for row in view.connection.execute(query.order_by(jobs.c.position)):
+        yield row.position, _job(row)
+
+
+def newest_job(view: Reader) -> int:
+    """Position in the queue of the last job, open or not; 0 where there is none."""
+    return int(view.connection.execute(select(func.max(jobs.c.position))).scalar_one_or_none() or 0)
 
 
 def open_job_digests(view: Reader) -> set[Digest]:
     """Of the jobs that have not ended."""
-    query = select(jobs).where(jobs.c.state.in_(OPEN_STATES))
-    return {_job(row).spec.digest for row in view.connection.execute(query)}
+    return {job.spec.digest for _, job in open_jobs(view)}
 
 
 def change_job(transaction: Writer, job: JobId, **columns: Any) -> None:

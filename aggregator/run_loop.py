@@ -13,7 +13,8 @@ import time
 from sqlalchemy import select, update
 
 from aggregator.ending import abort, fail_job
-from aggregator.job_rows import JobRow, budget_refusers, job_row, next_open_job, open_job_digests
+from aggregator.job_rows import JobRow, budget_refusers, job_row, open_job_digests, open_jobs
+from aggregator.readiness import Judged
 from aggregator.round import Round
 from aggregator.round_flow import Faults, RoundFlow
 from aggregator.state import AggregatorState
@@ -27,6 +28,8 @@ from privacy.wire.messages import RoundOffer
 RESTARTED = "aggregator restarted"
 _A_LONG_TIME_S = 3600.0
 _SCRUB_PATIENCE_S = 10.0
+_NOBODY: frozenset[SiloId] = frozenset()
+"""Silos have changed their minds while others were waited for."""
 _log = logging.getLogger("sealsum.aggregator")
 
 
@@ -83,18 +86,48 @@ class RunLoop:
                 self._state.optimizers.forget_job(digest)
 
     async def _next_job(self) -> JobRow | None:
-        def waiting() -> JobRow | None:
-            with self._state.store.read() as view:
-                return next_open_job(view)
+        """The first job, in order of submission, that can go on, or is over; those that wait hold up none."""
 
-        return await self._state.bell.wait_for(waiting, _A_LONG_TIME_S)
+        def due() -> JobRow | None:
+            with self._state.store.read() as view:
+                return next((job for _, job in open_jobs(view) if self._is_due(job)), None)
+
+        seconds = min(_A_LONG_TIME_S, self._state.readiness.seconds_left())
+        return await self._state.bell.wait_for(due, seconds)
+
+    def _is_due(self, job: JobRow) -> bool:
+        return job.job not in self._vetted or self._judged(job).verdict != "wait"
+
+    def _judged(self, job: JobRow) -> Judged:
+        """Whether silos let it go on; those whose budget refused an earlier round of it do not count."""
+        needed = silos_needed(job.spec, self._state.held.policy)
+        refused = self._refused_on_budget(job)
+        willing = self._willing(refused)
+        if len(willing) < needed:
+            names = ", ".join(sorted(refused))
+            return Judged("over", f"too few silos: {needed} needed; refused on budget: {names}")
+        return self._state.readiness.judge(job.spec, willing, needed)
+
+    def _refused_on_budget(self, job: JobRow) -> frozenset[PartyId]:
+        if job.round == 0:
+            return frozenset()
+        with self._state.store.read() as view:
+            return budget_refusers(view, job.job)
+
+    def _willing(self, refused: frozenset[PartyId]) -> list[SiloId]:
+        return [silo for silo in self._state.held.charter.silos if silo not in refused]
 
     async def _advance(self, job: JobRow) -> None:
-        """Judge the job as a whole, wait for a cohort, run one round of it."""
+        """Judge the job as a whole; once enough silos approve, wait for a cohort and run one round."""
         try:
             if job.job not in self._vetted:
                 await self._flow.admit(job, self._state.held.charter.silos)
                 self._vetted.add(job.job)
+                return
+            judged = self._judged(job)
+            if judged.verdict == "over":
+                fail_job(self._state, job, judged.why)
+                return
             silos = await self._cohort(job)
             if silos is not None:
                 await self._flow.run(job, silos)
@@ -107,30 +140,31 @@ class RunLoop:
         _log.info("job", extra={"job": after.job, "state": after.state, "round": after.round})
 
     async def _cohort(self, job: JobRow) -> frozenset[SiloId] | None:
-        """Silos to invite: the whole roster as soon as it is here, or enough of it after the grace period.
+        """Silos to invite, of those that approve the job: all as soon as they are here and nobody is still to
+        answer, or enough of them after the grace period.
 
-        A silo whose budget refused an earlier round of this job is not waited for. ``None``: ask again.
+        A silo that rejects the job, has yet to decide, or whose budget refused an earlier round of it, is not
+        waited for. ``None``: ask again.
         """
-        with self._state.store.read() as view:
-            refused = budget_refusers(view, job.job)
-        willing = [silo for silo in self._state.held.charter.silos if silo not in refused]
+        willing = self._willing(self._refused_on_budget(job))
         needed = silos_needed(job.spec, self._state.held.policy)
-        if len(willing) < needed:
-            names = ", ".join(sorted(refused))
-            fail_job(self._state, job, f"too few silos: {needed} needed; refused on budget: {names}")
-            return None
+        readiness, digest = self._state.readiness, job.spec.digest
 
         def enough() -> frozenset[SiloId] | None:
-            here = self._state.presence.here(willing)
+            approving = readiness.who(digest, willing, "approved")
+            here = self._state.presence.here(approving)
+            if len(approving) < needed:
+                return _NOBODY
             return here if len(here) >= needed else None
 
         def everybody() -> frozenset[SiloId] | None:
-            here = self._state.presence.here(willing)
-            return here if len(here) == len(willing) else None
+            expected = [silo for silo in willing if readiness.may_come(digest, silo)]
+            here = enough()
+            return here if here is not None and len(here) == len(expected) else None
 
-        if await self._state.bell.wait_for(enough, _A_LONG_TIME_S) is None:
+        if not await self._state.bell.wait_for(enough, _A_LONG_TIME_S):
             return None
-        return await self._state.bell.wait_for(everybody, self._grace_s) or enough()
+        return await self._state.bell.wait_for(everybody, self._grace_s) or enough() or None
 
     def _scrub_soon(self) -> None:
         """Have servers delete the shares of ended rounds, beside the next round."""

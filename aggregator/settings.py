@@ -18,6 +18,7 @@ from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Bytes = Annotated[int, Field(ge=1024)]
 _GIB = 1 << 30
+_DAYS_90_S = 90 * 24 * 3600.0
 
 
 def _openable(url: str) -> str:
@@ -75,6 +76,8 @@ class AggregatorSettings(ServerSettings):
     """A silo counts as present this long after its last call."""
     grace_s: Seconds = 5.0
     """Wait for the rest of the roster once enough silos are present."""
+    approval_wait_s: Annotated[float, Field(gt=0, le=_DAYS_90_S)] = 7 * 24 * 3600.0
+    """How long silos may take to approve a job, or to approve it again, before it ends."""
     aborts_max: Annotated[int, Field(ge=1, le=100)] = 2
     """Rounds that may abort in a row before the job fails."""
     threshold_he: ThresholdHeSettings | None = None

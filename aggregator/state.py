@@ -11,6 +11,7 @@ from aggregator.desk import Desk
 from aggregator.held_charter import HeldCharter
 from aggregator.ledger_heads import witness
 from aggregator.presence import Bell, Presence
+from aggregator.readiness import Readiness
 from aggregator.round import Round
 from aggregator.server_memory import ServerMemory
 from aggregator.store import Store, Writer
@@ -74,6 +75,8 @@ class AggregatorState:
     """What server steps remember from round to round."""
     bell: Bell
     presence: Presence
+    readiness: Readiness
+    """Which silos will take part in which job."""
     current: OpenRound | None = None
 
     @property

@@ -25,6 +25,7 @@ from aggregator.received import open_from, open_job, open_manifest
 from aggregator.round import Answer
 from aggregator.schemes.flow import admit_submission
 from aggregator.state import AggregatorState, Noted, OpenRound
+from aggregator.store import Reader
 from policies.gates import check_reader
 from policies.institutions import Reader
 from privacy.errors import Conflict, NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
@@ -113,6 +114,7 @@ class Submissions:
         with self._state.store.write() as transaction:
             new = add_job(transaction, spec.job, envelope, spec.initial_model)
             if new:
+                self._state.readiness.ask(transaction, spec.digest)
                 transaction.record(
                     "job_accepted",
                     job=spec.job,
@@ -120,6 +122,7 @@ class Submissions:
                     researcher=researcher,
                     rounds=spec.rounds,
                 )
+        self._state.readiness.queued(self._state.store)
         self._state.bell.ring()
         return spec.job, new
 
@@ -133,12 +136,22 @@ class Submissions:
         def changed() -> dict[str, Any] | None:
             with self._state.store.read() as view:
                 # Every ring asks again, so the cheap question comes first.
-                return self._views.of(view, job_row(view, job)) if job_version(view, job) > after else None
+                return self._view(view, job) if job_version(view, job) > after else None
 
         return await self._state.bell.wait_for(changed, seconds)
 
-    async def next_offer(self, silo: SiloId, after: str, seconds: float) -> Envelope | None:
-        """The open round's offer, if it invites this silo, is not ``after`` and can still be joined by it."""
+    def _view(self, view: Reader, job: JobId) -> dict[str, Any]:
+        row = job_row(view, job)
+        asked = self._state.readiness.view_of(row.spec, self._state.held.charter, self._state.held.policy)
+        return {**self._views.of(view, row), "readiness": asked}
+
+    async def next_offer(
+        self, silo: SiloId, after: str, seconds: float, seen: int | None = None
+    ) -> Envelope | None:
+        """The open round's offer, if it invites this silo, is not ``after`` and can still be joined by it.
+
+        None at once where the queue has other jobs than those up to ``seen``, which the silo should look at.
+        """
 
         def inviting() -> Envelope | None:
             current = self._state.current
@@ -149,8 +162,13 @@ class Submissions:
             waiting = silo in current.round.plan.silos and silo not in current.round.answers
             return current.offer if waiting else None
 
+        def answer() -> Envelope | bool | None:
+            news = seen is not None and self._state.readiness.newest > seen
+            return inviting() or (news or None)
+
         with self._state.presence.call(silo):
-            return await self._state.bell.wait_for(inviting, seconds)
+            found = await self._state.bell.wait_for(answer, seconds)
+        return found if isinstance(found, Envelope) else None
 
     async def wait_result(self, reader: PartyId, ctx: Context, seconds: float) -> Envelope | None:
         """The signed result of a round, or ``None`` while it is open.

@@ -138,6 +138,24 @@ ledger_heads: Final = Table(
 """The furthest head of a silo's ledger that this server was shown, and the manifest that the silo signed it
 in. It only moves forward; nothing deletes it."""
 
+askings: Final = Table(
+    "askings",
+    metadata,
+    Column("job", String(64), primary_key=True),
+    Column("until", BigInteger, nullable=False),
+)
+"""Until when silos may answer whether they take part; ``job`` is a digest, ``until`` Unix seconds."""
+
+readiness: Final = Table(
+    "readiness",
+    metadata,
+    Column("job", String(64), nullable=False),
+    Column("silo", String(63), nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("job", "silo", name="one_answer_per_silo_and_job"),
+)
+"""The latest answer of each silo, as it signed it; ``job`` is a digest."""
+
 openings: Final = Table(
     "openings",
     metadata,

@@ -44,6 +44,8 @@ from privacy.roster import Member
 Architecture = Annotated[Digest, Query(pattern=HEX32_PATTERN)]
 After = Annotated[str, Query(pattern=HEX32_PATTERN + "|^$")]
 Version = Annotated[int, Query(ge=0)]
+Position = Annotated[int, Query(ge=0, le=2**53 - 1)]
+"""Of a job in the queue."""
 Wait = Annotated[float, Query(ge=0, le=86400)]
 SMALL_MODEL_BYTES: Final = 1 << 20
 """Below this a model is answered in one piece, without a thread for its file."""
@@ -93,8 +95,10 @@ def aggregator_app(
         return StreamingResponse(job_evidence(state, job), media_type="application/json")
 
     @app.get("/v1/offers")
-    async def offers(silo: Caller, after: After = "", wait_s: Wait = 0.0) -> Response:
-        offer = await submissions.next_offer(SiloId(silo.id), after, bounded_wait(wait_s))
+    async def offers(
+        silo: Caller, after: After = "", wait_s: Wait = 0.0, jobs: Position | None = None
+    ) -> Response:
+        offer = await submissions.next_offer(SiloId(silo.id), after, bounded_wait(wait_s), jobs)
         return Response(status_code=204) if offer is None else envelope_response(offer)
 
     @app.get("/v1/ledger-heads")

@@ -154,8 +154,13 @@ class Parties:
 
     def start_silos(self) -> list[Running]:
         """Start the agents; each has started once it holds the charter: its libraries are loaded by then."""
-        datasets = {DATASET: {"path": "patients.csv", "purpose": PURPOSE}}
-        settings = {"aggregator_url": self.urls[AGGREGATOR], "threat_model": POLICY, "datasets": datasets}
+        datasets = {DATASET: {"path": "patients.csv", "purpose": PURPOSE, "legal_basis": "none: made up"}}
+        settings = {
+            "aggregator_url": self.urls[AGGREGATOR],
+            "threat_model": POLICY,
+            "datasets": datasets,
+            "approval_rules": {"benchmark": {"researchers": [RESEARCHER], "datasets": [DATASET]}},
+        }
         children = []
         for part in self.parts:
             if part.role == "silo":

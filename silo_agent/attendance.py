@@ -105,12 +105,12 @@ class Attendance:
     def take_part(self, envelope: Envelope, site: Site, delivery: Delivery) -> Attended:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
 
-        (1) signatures, threat models, invitation, round, dataset, approval, model terms; (2) the model, hashed
-        here, and, under DP, whether it can be trained privately;
-        (3) a round that is never charged, or in which something is signed before it is, is remembered (the
-        ledger remembers the others); (4) what the scheme agrees on with the others beforehand; (5) RESERVE,
-        before data are read; (6) read; (7) BEGIN, before batches and noise are drawn; (8) train; (9) what
-        the scheme agrees on only now; encode, seal, sign; (10) outbox; (11) SETTLE.
+        (1) signatures, threat models, invitation, round, dataset, approval, model terms; (2) the model,
+        hashed here, and, under DP, whether it can be trained privately; (3) a round that is never charged,
+        or in which something is signed before it is, is remembered (the ledger remembers the others); (4)
+        what the scheme agrees on with the others beforehand; (5) RESERVE, before data are read; (6) read;
+        (7) BEGIN, before batches and noise are drawn; (8) train; (9) what the scheme agrees on only now;
+        encode, seal, sign; (10) outbox; (11) SETTLE.
 
         Raises:
             SealsumError: the first of these that says no. From (5) on the round stays charged.

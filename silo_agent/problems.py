@@ -53,6 +53,10 @@ class WentOn(PeerFault):
     status, kind = 409, "went-on"
 
 
+class Interrupted(BaseException):
+    """The agent was told to end while it was only waiting."""
+
+
 class Unreachable(PeerFault):
     """The server did not answer, or said that it cannot now, for as long as we were patient."""
 

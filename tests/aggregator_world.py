@@ -11,7 +11,7 @@ import base64
 import functools
 import hashlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from privacy.canonical import canonical_bytes
 from privacy.plan import JobSpec, RoundPlan
 from privacy.wire.envelope import Envelope, parse_envelope
 from privacy.wire.messages import Refusal, RoundOffer, RoundResult
+from privacy.wire.readiness import JobReadiness
 from tests.federation import Federation, SharedUpdate
 
 P = ParamSpec("P")
@@ -220,6 +221,20 @@ async def submit(world: World, aggregator: Aggregator, spec: JobSpec) -> None:
         assert answer.status_code in (200, 201), answer.text
         answer = await client.post("/v1/jobs", content=canonical_bytes(world.federation.sign_job(spec)))
         assert answer.status_code == 201, answer.text
+    await approve(world, aggregator, spec)
+
+
+async def approve(
+    world: World, aggregator: Aggregator, spec: JobSpec, decision: str = "approved", silos: Sequence[str] = ()
+) -> None:
+    """Have silos (left out: all) say where a job stands; a job that has ended takes no answer."""
+    for silo in silos or world.federation.charter.silos:
+        said = JobReadiness(silo=silo, job_digest=spec.digest, decision=decision)  # type: ignore[arg-type]  # tests may lie
+        envelope = world.federation.sign(said, "readiness", spec.digest, silo)
+        async with client_of(aggregator.app, world.federation.certificate_der(silo)) as client:
+            path = f"/v1/jobs/{spec.job}/readiness"
+            answer = await client.post(path, content=canonical_bytes(envelope))
+            assert answer.status_code in (202, 409), answer.text
 
 
 def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from sealsum.demo.cast import AGGREGATOR
+from sealsum.demo.cast import AGGREGATOR, RESEARCHER
 from sealsum.demo.folder import DemoFolder
 from sealsum.demo.job import DATASET, PURPOSE
 from sealsum.demo.patients import HOSPITALS
@@ -19,6 +19,19 @@ from sealsum.demo.split import Split
 from sealsum.demo.supervise import Child, Supervisor
 
 READY_S = 60.0
+_REGISTERED: dict[str, Any] = {
+    "adapter": "csv",
+    "path": "patients.csv",
+    "purpose": PURPOSE,
+    "legal_basis": "none needed: records published for research, without names (Detrano et al. 1989)",
+}
+_DEMO_JOBS: dict[str, Any] = {
+    "researchers": [RESEARCHER],
+    "datasets": [DATASET],
+    "purposes": [PURPOSE],
+    "algorithms": ["fedavg", "dp_fedavg", "dp_fedsgd"],
+}
+"""The one rule by which each hospital approves the demo's job; real ones ask a person."""
 BUDGET_SPENT = 4
 """Exit code of an agent that has nothing left to spend: the others go on without it."""
 
@@ -106,7 +119,8 @@ def start_agents(
                 "state_dir": "state",
                 "aggregator_url": aggregator_url,
                 "threat_model": "threat-model.yaml",
-                "datasets": {DATASET: {"adapter": "csv", "path": "patients.csv", "purpose": PURPOSE}},
+                "datasets": {DATASET: _REGISTERED},
+                "approval_rules": {"demo": _DEMO_JOBS},
                 **programs.threshold_he,
             },
         )

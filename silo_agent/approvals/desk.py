@@ -154,7 +154,9 @@ class ApprovalDesk:
     def _apply_rules(self, case: Case, now: datetime) -> None:
         """Approve by the first rule that covers the job, unless somebody here has decided already."""
         bench = self._known_office.bench
-        if case.findings or not bench.requirement.automatic:
+        if not bench.requirement.automatic or any(
+            not finding.rule.startswith("budget.") for finding in case.findings  # the ledger refuses those
+        ):
             return
         if self._standing(case, now).state != "waiting":
             return

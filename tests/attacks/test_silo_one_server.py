@@ -19,6 +19,7 @@ from privacy.keystore import load_identity
 from privacy.plan import JobSpec, RoundPlan
 from privacy.update import model_digest
 from privacy.wire.envelope import Envelope
+from silo_agent.approvals.desk import ApprovalDesk
 from silo_agent.attendance import Attendance
 from silo_agent.ledger.books import Books
 from silo_agent.models.layouts import model_terms
@@ -27,6 +28,7 @@ from silo_agent.participation import Site
 from silo_agent.problems import WentOn
 from silo_agent.settings import read_settings
 from tests.federation import Federation, demo_policy_text
+from tests.silo_yaml import approving, registered
 from tests.unit.silo_agent.loopback import patients
 
 FEDERATION = Federation(silos=4, servers=0, policy_text=demo_policy_text("pairwise"))
@@ -62,7 +64,9 @@ def agent(directory: Path) -> Iterator[tuple[Attendance, Books, Site]]:
     settings = read_settings(directory / "silo.yaml")
     identity, own = load_identity(settings.state_dir), load_own_policy(settings)
     books = Books(identity, settings, own, datetime.now(UTC))
-    attendance = Attendance(settings, identity, books, threading.Event())
+    desk = ApprovalDesk(settings, identity, load_own_policy(settings))
+    desk.meet(FEDERATION.charter)
+    attendance = Attendance(settings, identity, books, desk, threading.Event())
     site = Site(
         silo=SILO,
         verify_key=identity.signing.verify_key,
@@ -86,7 +90,8 @@ def offered(tmp_path: Path) -> tuple[Envelope, RoundPlan, GoesOn]:
         "state_dir": "state",
         "aggregator_url": "https://aggregator.test",
         "threat_model": "demo-pairwise",
-        "datasets": {"cardio": {"path": "cardio.csv", "purpose": "test", "patient_id": "patient"}},
+        "datasets": {"cardio": registered()},
+        "approval_rules": approving("cardio"),
     }
     (tmp_path / "silo.yaml").write_text(yaml.safe_dump(settings))
     spec = job()

@@ -24,6 +24,7 @@ from silo_agent.ledger.ledger import ledger_origin, read_account
 from silo_agent.models.layouts import model_terms
 from tests.federation import Federation, demo_policy_text
 from tests.pairwise_world import files_under
+from tests.silo_yaml import approving, registered
 from tests.unit.silo_agent.loopback import patients
 
 ROOT = Path(__file__).parents[2]
@@ -97,12 +98,12 @@ def test_silos_killed_before_and_after_their_upload_cost_their_round_at_most_and
         if not directory.exists():
             federation.identity(f"silo-{number}", directory / "state")
             (directory / "cardio.csv").write_text(patients(80))
-            dataset = {"path": "cardio.csv", "purpose": "test", "patient_id": "patient"}
             settings = {
                 "state_dir": "state",
                 "aggregator_url": url,
                 "threat_model": "demo-pairwise",
-                "datasets": {"cardio": dataset},
+                "datasets": {"cardio": registered()},
+                "approval_rules": approving("cardio"),
             }
             (directory / "silo.yaml").write_text(json.dumps(settings))
         log = tmp_path / f"silo-{number}.log"

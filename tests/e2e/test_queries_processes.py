@@ -16,6 +16,7 @@ from sealsum.model_files import model_file
 from silo_agent.models.layouts import model_terms
 from tests.e2e.test_pairwise_processes import ROOT, Process, _free_port, ended
 from tests.federation import Federation, demo_policy_text
+from tests.silo_yaml import approving, registered
 from tests.unit.silo_agent.loopback import patients
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
@@ -77,7 +78,8 @@ def test_statistics_and_an_evaluation_are_asked_answered_and_drawn(tmp_path: Pat
             "state_dir": "state",
             "aggregator_url": url,
             "threat_model": "./own.yaml",
-            "datasets": {"cardio": {"path": "cardio.csv", "purpose": "test", "patient_id": "patient"}},
+            "datasets": {"cardio": registered()},
+            "approval_rules": approving("cardio"),
         }
         (directory / "silo.yaml").write_text(json.dumps(settings))
         log = tmp_path / f"silo-{number}.log"

@@ -19,6 +19,7 @@ from silo_agent.models.layouts import model_terms
 from tests.e2e.test_pairwise_processes import Process, _free_port, ended
 from tests.federation import Federation
 from tests.pairwise_world import files_under
+from tests.silo_yaml import approving, registered
 from tests.unit.silo_agent.loopback import patients
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
@@ -47,7 +48,8 @@ def test_honest_agents_prove_their_noisy_updates_and_one_that_restarts_drops_out
                 "state_dir": "state",
                 "aggregator_url": urls["aggregator"],
                 "threat_model": "demo-hospitals",
-                "datasets": {"cardio": {"path": "cardio.csv", "purpose": "test", "patient_id": "patient"}},
+                "datasets": {"cardio": registered()},
+                "approval_rules": approving("cardio"),
             }
             (directory / "silo.yaml").write_text(json.dumps(settings))
         log = tmp_path / f"silo-{number}.log"

@@ -25,8 +25,10 @@ from privacy.wire.envelope import Envelope, parse_envelope
 from privacy.wire.ledger_heads import WitnessedHead, WitnessedHeads
 from privacy.wire.messages import Refusal, RoundResult
 from privacy.wire.next_round import NextRound
+from privacy.wire.readiness import JobQueue, JobReadiness, queue_bytes
 from silo_agent.models.layouts import model_terms
 from tests.federation import Federation
+from tests.silo_yaml import approving, registered
 
 SILO = "silo-1"
 
@@ -50,6 +52,7 @@ class Loopback:
         self.models: dict[str, bytes] = {}
         self.uploads: dict[str, list[bytes]] = {}
         self.refusals: list[Refusal] = []
+        self.readiness: list[JobReadiness] = []
         self.results: dict[str, Envelope] = {}
         self.result_of: Callable[[RoundPlan], RoundResult] = self.opened
         self.ended = False
@@ -82,6 +85,10 @@ class Loopback:
             self.offers.append(envelope)
             self.plans[plan.context] = plan
             self.news.notify_all()
+
+    def open_jobs(self) -> tuple[Digest, ...]:
+        """Digests of the jobs that have rounds."""
+        return tuple(sorted({plan.job_digest for plan in self.plans.values()}))
 
     def opened(self, plan: RoundPlan, state: str | None = None) -> RoundResult:
         """An honest result in which everybody survived."""
@@ -129,7 +136,8 @@ class Loopback:
             "state_dir": "state",
             "aggregator_url": self.url,
             "threat_model": "demo-hospitals",
-            "datasets": {"cardio": {"path": "cardio.csv", "purpose": "test", "patient_id": "patient"}},
+            "datasets": {"cardio": registered()},
+            "approval_rules": approving("cardio"),
             **settings,
         }
         path = directory / "silo.yaml"
@@ -178,6 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, one.models[digest])
             case ["rounds", context, "next"]:
                 self._when(lambda: one.results.get(context), one.following)
+            case ["jobs"]:
+                self._answer(200, queue_bytes(JobQueue(last=0, newest=0, open=one.open_jobs(), jobs=())))
             case ["jobs", _job]:
                 state = "finished" if one.ended else "running"
                 self._answer(200, json.dumps({"state": state}).encode())
@@ -195,7 +205,12 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         one = self.loopback
         context = path.split("/")[3]
-        if path.endswith("/refusals"):
+        if path.endswith("/readiness"):
+            said = JobReadiness.model_validate_json(parse_envelope(body).body)
+            with one.news:
+                one.readiness.append(said)
+                one.news.notify_all()
+        elif path.endswith("/refusals"):
             refusal = Refusal.model_validate_json(parse_envelope(body).body)
             with one.news:
                 one.refusals.append(refusal)

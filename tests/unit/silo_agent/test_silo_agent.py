@@ -29,6 +29,7 @@ from silo_agent.ledger.books import ledger_path
 from silo_agent.ledger.ledger import ledger_origin, read_account
 from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import read_settings
+from tests.silo_yaml import registered
 from tests.unit.silo_agent.loopback import SILO, Loopback, patients
 
 
@@ -123,7 +124,7 @@ def test_a_job_beyond_the_budget_is_refused_in_public_words_and_ends_with_4(
     servers: Loopback, tmp_path: Path
 ) -> None:
     budget = {"epsilon": {"round": 0.01, "job": 0.01, "lifetime": 0.01}, "delta_max": 1e-4}
-    cardio = {"path": "cardio.csv", "purpose": "test", "patient_id": "patient", "budget": budget}
+    cardio = registered(budget=budget)
     config = servers.silo_files(tmp_path, patients(80), datasets={"cardio": cardio})
     servers.open_round(servers.job())
     assert _run(config) == EXIT_BUDGET
