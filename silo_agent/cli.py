@@ -12,9 +12,15 @@ class SiloGroup(click.Group):
     """A group whose commands are imported when they are asked for: ``enroll``, put under it, needs none."""
 
     lazy: ClassVar[dict[str, str]] = {
+        "approve": "silo_agent.job_commands",
         "budget": "silo_agent.ledger_commands",
+        "datasets": "silo_agent.dataset_commands",
+        "export": "silo_agent.export_command",
+        "jobs": "silo_agent.job_commands",
         "ledger": "silo_agent.ledger_commands",
+        "reject": "silo_agent.job_commands",
         "run": "silo_agent.run_command",
+        "show": "silo_agent.job_commands",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -31,4 +37,4 @@ class SiloGroup(click.Group):
 
 @click.group(cls=SiloGroup)
 def silo() -> None:
-    """Run a silo's agent; look at its privacy budget and ledger."""
+    """Run a silo's agent; decide about jobs; look at its datasets, budget and ledger."""

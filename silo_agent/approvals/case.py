@@ -14,7 +14,7 @@ from policies.planning import SESSION_BYTES, plan_round
 from policies.rules_binding import binding_findings
 from policies.rules_plan import limit_findings
 from privacy.approval import ApprovalTerms
-from privacy.errors import ConfigurationError, Unprocessable
+from privacy.errors import Unprocessable
 from privacy.ids import Digest, SiloId
 from privacy.keystore import Identity
 from privacy.plan import JobSpec, ModelTerms
@@ -174,19 +174,3 @@ def _findings(office: Office, job: Verified[JobSpec]) -> list[Finding]:
     except PolicyRefusal as refusal:
         found.extend(refusal.findings)
     return found
-
-
-def find_job(digests: tuple[Digest, ...], named: dict[Digest, str], asked: str) -> Digest:
-    """The job that a person means by its name, its digest or the beginning of it.
-
-    Raises:
-        ConfigurationError: none, or several.
-    """
-    found = [one for one in digests if named.get(one) == asked]
-    if not found and len(asked) >= 8:
-        found = [one for one in digests if one.startswith(asked)]
-    if len(found) != 1:
-        known = ", ".join(sorted({named[one] for one in digests if one in named})) or "none"
-        what = "several; name it by its digest" if found else f"none; jobs here: {known}"
-        raise ConfigurationError(f"JOB: expected the name or digest of one job, got {asked!r}: {what}")
-    return found[0]

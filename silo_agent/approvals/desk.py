@@ -155,7 +155,8 @@ class ApprovalDesk:
         """Approve by the first rule that covers the job, unless somebody here has decided already."""
         bench = self._known_office.bench
         if not bench.requirement.automatic or any(
-            not finding.rule.startswith("budget.") for finding in case.findings  # the ledger refuses those
+            not finding.rule.startswith("budget.")
+            for finding in case.findings  # the ledger refuses those
         ):
             return
         if self._standing(case, now).state != "waiting":
