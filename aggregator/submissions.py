@@ -25,7 +25,7 @@ from aggregator.received import open_from, open_job, open_manifest
 from aggregator.round import Answer
 from aggregator.schemes.flow import admit_submission
 from aggregator.state import AggregatorState, Noted, OpenRound
-from aggregator.store import Reader
+from aggregator.store import Reader as View
 from policies.gates import check_reader
 from policies.institutions import Reader
 from privacy.errors import Conflict, NotAllowed, NotFound, OutOfOrder, TooLarge, Unprocessable
@@ -140,7 +140,7 @@ class Submissions:
 
         return await self._state.bell.wait_for(changed, seconds)
 
-    def _view(self, view: Reader, job: JobId) -> dict[str, Any]:
+    def _view(self, view: View, job: JobId) -> dict[str, Any]:
         row = job_row(view, job)
         asked = self._state.readiness.view_of(row.spec, self._state.held.charter, self._state.held.policy)
         return {**self._views.of(view, row), "readiness": asked}

@@ -30,7 +30,6 @@ from silo_agent.outbox import Stored
 from silo_agent.participation import Site, claimed_job
 from silo_agent.problems import Interrupted, Stopped, Unreachable
 from silo_agent.refusals import finding_of, refusal_of
-from silo_agent.registration import assert_legal_basis
 from silo_agent.results import open_result
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.settings import SiloSettings
@@ -85,7 +84,6 @@ class Agent:
             policies=(load_threat_model(charter.policy_text, charter.policy_parents), self._own_policy),
             datasets=self._settings.datasets,
         )
-        assert_legal_basis(self._settings.datasets, self._site.policies)
         self._desk.meet(charter)
         self._delivery = Delivery(self._identity, charter, self._settings.proxy, self._stopping)
 
@@ -163,11 +161,8 @@ class Agent:
 
     def _next_offer(self, until_idle: bool) -> Envelope | None:
         try:
-            self._desk.look(self._delivery)
             with self._idle():
-                offer = self._delivery.next_offer(self._after, self._desk.seen, self._desk.poll_s)
-            if offer is None:
-                self._desk.look_soon()
+                offer = self._desk.next_offer(self._delivery, self._after)
             if offer is None and until_idle and self._job is not None:
                 self._job_ended = self._delivery.job_has_ended(self._job)
         except Unreachable as error:
@@ -250,7 +245,6 @@ class Agent:
         self._job_ended = result.job_state != "running"
         if self._job_ended:
             self._attendance.job_secrets.forget(attended.plan.job_digest)
-            self._desk.forget(attended.plan.job_digest)
         if result.model_out is not None and not self._job_ended:
             self._fetch_ahead(result.model_out, attended.plan)
         own_ms += 1000 * (time.perf_counter() - started)

@@ -24,7 +24,7 @@ from privacy.wire.envelope import Verified
 from silo_agent.approvals.cost import Cost, costs_of, first_round_refused, job_charge, read_accounts
 from silo_agent.approvals.standing import Bench, Request, requirement_of
 from silo_agent.ledger.books import ledger_unit
-from silo_agent.registration import registered_for, registration_digest
+from silo_agent.registration import assert_legal_basis, registered_for, registration_digest
 from silo_agent.settings import SiloSettings
 
 
@@ -70,9 +70,11 @@ def open_office(settings: SiloSettings, identity: Identity, charter: Charter, ow
     """Put together what this silo judges by.
 
     Raises:
-        ConfigurationError: the two threat models ask for approvals that cannot be had together.
+        ConfigurationError: a dataset states no legal basis where it must, or the two threat models ask for
+            approvals that cannot be had together.
     """
-    federation = load_threat_model(charter.policy_text)
+    federation = load_threat_model(charter.policy_text, charter.policy_parents)
+    assert_legal_basis(settings.datasets, (federation, own))
     bench = Bench(
         silo=charter.member(identity.pin.party),
         people=settings.people,

@@ -74,12 +74,7 @@ class ApprovalDesk:
         self._next_look = 0.0
 
     @property
-    def seen(self) -> int:
-        """Position in the queue of the last job that was looked at."""
-        return self._seen
-
-    @property
-    def poll_s(self) -> float:
+    def _poll_s(self) -> float:
         """How long the agent may let a server hold its answer: not long while somebody here may decide."""
         return WAITING_POLL_S if self._waits_for_people else POLL_S
 
@@ -92,9 +87,17 @@ class ApprovalDesk:
         """Whether an open job cannot be paid for here."""
         return any(one.rule.startswith("budget.") for one in self._told.values())
 
-    def look_soon(self) -> None:
-        """Something may have changed: look before the next wait."""
-        self._next_look = 0.0
+    def next_offer(self, delivery: Delivery, after: Digest | None) -> Envelope | None:
+        """Look at the queue if it is time, then wait for an offer; without one there may be news of jobs.
+
+        Raises:
+            Unreachable, PeerFault: the aggregator does not answer, or answers nonsense.
+        """
+        self.look(delivery)
+        offer = delivery.next_offer(after, self._seen, self._poll_s)
+        if offer is None:
+            self._next_look = 0.0
+        return offer
 
     def look(self, delivery: Delivery) -> None:
         """If it is time: fetch new jobs, judge them, and tell the aggregator where each open job stands.
@@ -128,11 +131,6 @@ class ApprovalDesk:
         """
         case = self._case(job)
         refuse_unless_approved(self._standing(case, now), case.spec.job)
-
-    def forget(self, digest: Digest) -> None:
-        """The job is over."""
-        self._jobs.end(digest)
-        self._forget(digest)
 
     def _take(self, envelope: Envelope) -> None:
         try:

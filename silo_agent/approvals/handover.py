@@ -5,12 +5,12 @@ One canonical document, signed by the silo's own key. It names people: whoever p
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
 
 from privacy.approval import SignedApproval
-from privacy.canonical import Frozen, canonical_bytes, parse_canonical, sha256_hex
+from privacy.canonical import Frozen, canonical_bytes, sha256_hex
 from privacy.identity import SigningKey
 from privacy.ids import HexDigest, HexKey, JobName, Name, SiloName
 from privacy.people import Person
