@@ -31,7 +31,9 @@ COMMANDS: dict[str, Lazy] = {
     "officer": Lazy("sealsum.officer_commands:officer", "Read and sign what a federation's officers decide."),
     "federation": Lazy("sealsum.federation_commands:federation", "Found a federation and enrol its parties."),
     "silo": Lazy(
-        "silo_agent.cli:silo", "Run a silo's agent; approve jobs; see its budget.", {"enroll": "sealsum.enrolment:silo"}
+        "silo_agent.cli:silo",
+        "Run a silo's agent; approve jobs; see its budget.",
+        {"enroll": "sealsum.enrolment:silo"},
     ),
     "aggregator": Lazy(
         "aggregator.cli:aggregator", "Run the aggregator.", {"enroll": "sealsum.enrolment:aggregator"}

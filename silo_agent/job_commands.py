@@ -53,18 +53,8 @@ def jobs(config: Path, ended: bool, as_json: bool) -> None:
     for fault in unread:
         click.echo(f"not shown: {fault}", err=True)
     table = Table(title="Jobs")
-    for heading in (
-        "job",
-        "researcher",
-        "purpose",
-        "dataset",
-        "algorithm",
-        "ε asked",
-        "ε left",
-        "until",
-        "state",
-    ):
-        table.add_column(heading)
+    for heading in ("job", "researcher", "purpose", "dataset, by", "ε asked of left", "until", "state"):
+        table.add_column(heading, overflow="fold")
     for one in listed:
         table.add_row(*_row(one))
     Console().print(table)
@@ -172,14 +162,13 @@ def _said(decided: Decided) -> dict[str, Any]:
 
 def _row(one: Listed) -> tuple[str, ...]:
     terms, costs = one.case.request.terms, one.case.costs
+    left = f"{costs[-1].lifetime - costs[-1].before.lifetime:.3g}" if costs else "nothing"
     return (
         terms.job,
         one.case.request.researcher.id,
         one.case.request.purpose,
-        terms.dataset,
-        terms.algorithm,
-        "no DP" if terms.epsilon_job is None else f"{terms.epsilon_job:.3g}",
-        f"{costs[-1].lifetime - costs[-1].before.lifetime:.3g}" if costs else "–",
+        f"{terms.dataset}, {terms.algorithm}",
+        "no DP" if terms.epsilon_job is None else f"{terms.epsilon_job:.3g} of {left}",
         one.standing.until[:10],
         one.state,
     )
