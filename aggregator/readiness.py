@@ -64,8 +64,9 @@ class Readiness:
         """A job is being queued: silos have time to answer from now on."""
         add_asking(transaction, job, int(self._now() + self._wait_s))
 
-    def queued(self, store: Store) -> None:
+    def queued(self, store: Store, job: Digest) -> None:
         """The transaction of ``ask`` has committed: silos are told that there is news."""
+        self._of(job)
         with store.read() as view:
             self.newest = newest_job(view)
 

@@ -122,7 +122,8 @@ class Submissions:
                     researcher=researcher,
                     rounds=spec.rounds,
                 )
-        self._state.readiness.queued(self._state.store)
+        if new:
+            self._state.readiness.queued(self._state.store, spec.digest)
         self._state.bell.ring()
         return spec.job, new
 

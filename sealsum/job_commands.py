@@ -112,7 +112,8 @@ def _follow(handle: JobHandle) -> JobView:
     for view in handle.watch():
         words = f"round {view.round} of {view.rounds}, {view.openings} opened, {len(view.refusals)} refusals"
         curve = training_curve(handle.spec, view.history[-1:])
-        click.echo("; ".join([f"{view.job}: {view.state}, {words}", *map(sentence, curve)]), err=True)
+        asked = [view.readiness.sentence] if view.state == "waiting" and view.readiness else []
+        click.echo("; ".join([f"{view.job}: {view.state}, {words}", *asked, *map(sentence, curve)]), err=True)
     return view
 
 
@@ -125,6 +126,8 @@ def _print(view: JobView, spec: JobSpec, as_json: bool) -> None:
     click.echo(f"{view.job}: {view.state}, round {view.round} of {view.rounds}")
     if view.reason:
         click.echo(f"  reason: {view.reason}")
+    if view.readiness is not None:
+        click.echo(f"  silos: {view.readiness.sentence}")
     for ended in view.history:
         who = ", ".join(ended.survivors) or "nobody"
         said = f"  round {ended.round}: {ended.outcome} ({who}) {ended.reason}".rstrip()

@@ -43,6 +43,31 @@ class RoundView(_Report):
     """``None`` for a round that a restart cut short."""
 
 
+class AnswerView(_Report):
+    """What a silo last said of the job; of its own people it says nothing."""
+
+    decision: str
+    """``approved``, ``rejected``, ``waiting`` (for its people) or ``unanswered``."""
+    rule: str = ""
+
+
+class ReadinessView(_Report):
+    """Which silos will take part; a job begins when enough have approved."""
+
+    needed: int
+    silos: dict[str, AnswerView] = {}
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        said = {
+            decision: [name for name, answer in sorted(self.silos.items()) if answer.decision == decision]
+            for decision in ("approved", "rejected", "waiting", "unanswered")
+        }
+        told = "; ".join(f"{decision}: {', '.join(names)}" for decision, names in said.items() if names)
+        return f"{len(said['approved'])} of {self.needed} approvals needed ({told or 'no silos'})"
+
+
 class JobView(_Report):
     """Where a job stands; ``version`` grows with every change."""
 
@@ -58,3 +83,5 @@ class JobView(_Report):
     model: HexDigest
     """The latest published model."""
     initial_model: HexDigest
+    readiness: ReadinessView | None = None
+    """``None`` once the job is over."""

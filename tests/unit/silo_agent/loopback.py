@@ -48,6 +48,7 @@ class Loopback:
         handler.loopback = self
         self.news = threading.Condition()
         self.offers: list[Envelope] = []
+        self.queued: list[Envelope] = []
         self.plans: dict[Context, RoundPlan] = {}
         self.models: dict[str, bytes] = {}
         self.uploads: dict[str, list[bytes]] = {}
@@ -86,9 +87,14 @@ class Loopback:
             self.plans[plan.context] = plan
             self.news.notify_all()
 
-    def open_jobs(self) -> tuple[Digest, ...]:
-        """Digests of the jobs that have rounds."""
-        return tuple(sorted({plan.job_digest for plan in self.plans.values()}))
+    def queue(self, after: int) -> JobQueue:
+        """The jobs in ``queued``; those that have rounds are open too."""
+        digests = {plan.job_digest for plan in self.plans.values()}
+        digests |= {JobSpec.model_validate_json(job.body).digest for job in self.queued}
+        newest = len(self.queued)
+        return JobQueue(
+            last=newest, newest=newest, open=tuple(sorted(digests)), jobs=tuple(self.queued[after:])
+        )
 
     def opened(self, plan: RoundPlan, state: str | None = None) -> RoundResult:
         """An honest result in which everybody survived."""
@@ -187,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             case ["rounds", context, "next"]:
                 self._when(lambda: one.results.get(context), one.following)
             case ["jobs"]:
-                self._answer(200, queue_bytes(JobQueue(last=0, newest=0, open=one.open_jobs(), jobs=())))
+                self._answer(200, queue_bytes(one.queue(int(query["after"][0]))))
             case ["jobs", _job]:
                 state = "finished" if one.ended else "running"
                 self._answer(200, json.dumps({"state": state}).encode())
