@@ -48,6 +48,7 @@ _OUR_AGGREGATOR: Final = Access(frozenset({"aggregator"}))
 _PEOPLE: Final[frozenset[PersonRole]] = frozenset(PERSON_ROLES)
 
 _EVERY_SERVER: Final[Table] = {
+    ("PUT", "/v1/charter"): _MEMBERS,  # it is its officers' word, whoever carries it
     ("GET", "/livez"): _ANYONE,
     ("GET", "/readyz"): _ANYONE,
     ("GET", "/v1/login"): _ANYONE,  # which issuer to go to: whoever would log in has nothing to show yet

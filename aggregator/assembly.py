@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from aggregator.access import AGGREGATOR, SHARE_SERVER
 from aggregator.audit_log import AuditLog
 from aggregator.blobs import Directory
+from aggregator.charter_change import CharterChange
 from aggregator.held_charter import HeldCharter, hold_charter
 from aggregator.job_answers import JobAnswers
 from aggregator.job_keys import JobKeys
@@ -33,6 +34,7 @@ from aggregator.share_server.service import ShareServer
 from aggregator.state import AggregatorState
 from aggregator.store import Store
 from aggregator.submissions import Submissions
+from aggregator.succession import Succession
 from aggregator.uploads import Uploads
 from aggregator.web import aggregator_app
 from aggregator.web_guard import assert_all_guarded
@@ -95,7 +97,7 @@ def assemble_aggregator(
     bell = Bell()
     state = AggregatorState(
         identity=identity,
-        held=held,
+        charters=Succession(identity, held),
         store=store,
         models=Directory(settings.state_dir / "models"),
         parts=Directory(settings.state_dir / "parts"),
@@ -106,8 +108,9 @@ def assemble_aggregator(
         readiness=Readiness(store, settings.approval_wait_s, time.time),
     )
     submissions = Submissions(state, settings.model_bytes_max, settings.storage_bytes_max)
+    share_servers = servers or _share_servers(identity, held)
     schemes: dict[SchemeName, SchemeFlow] = {
-        "additive": AdditiveFlow(state, servers or _share_servers(identity, held)),
+        "additive": AdditiveFlow(state, share_servers),
         "pairwise": PairwiseFlow(state, settings.storage_bytes_max),
         "bfv": HeFlow(state, settings.storage_bytes_max),
         "ckks": HeFlow(state, settings.storage_bytes_max),
@@ -117,7 +120,9 @@ def assemble_aggregator(
     flow = RoundFlow(state, schemes, settings.aborts_max)
     loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)
     people = admit_people(settings, held.charter, store, identity, issuer)
-    app = aggregator_app(state, submissions, Uploads(state, schemes), people)
+    app = aggregator_app(
+        state, submissions, Uploads(state, schemes), CharterChange(state, share_servers), people
+    )
     add_people_routes(app, people, held.charter.federation, settings.oidc)
     add_key_routes(app, JobKeys(state))
     add_readiness_routes(app, JobAnswers(state))
@@ -140,15 +145,14 @@ def assemble_share_server(
         transaction.record("started", party=identity.pin.party, charter=held.charter.digest)
     server = ShareServer(
         identity,
-        held.charter,
-        held.policy,
+        Succession(identity, held),
         store,
         Directory(settings.state_dir / "parts"),
         Directory(settings.state_dir / "opening"),
         settings.storage_bytes_max,
     )
     people = admit_people(settings, held.charter, store, identity, issuer)
-    app = share_server_app(server, store, held.charter, people)
+    app = share_server_app(server, store, people)
     add_people_routes(app, people, held.charter.federation, settings.oidc)
     assert_all_guarded(app, SHARE_SERVER)
     return AssembledShareServer(identity, app, store)

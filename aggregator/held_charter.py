@@ -8,7 +8,7 @@ from pathlib import Path
 
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.canonical import canonical_bytes
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, OutOfOrder
 from privacy.keystore import Identity, read_file
 from privacy.roster import Charter, Member, Role
 from privacy.wire.charter import (
@@ -44,14 +44,14 @@ class HeldCharter:
 
 
 def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldCharter:
-    """Take the charter on disk, or a later one that is offered; checks, in this order:
+    """Take, at the start, the charter on disk or a later one that is offered; checks, in this order:
 
-    (1) endorsed by the pinned officers, or those after them, for our federation; (2) not older than the one
-    held, and its successor; (3) we are in it in the role we run as, with the key we hold; (4) it has exactly
-    one aggregator; (5) its threat model loads and is the one whose digest it pins.
+    (1) endorsed by the pinned officers, or those after them, for our federation; (2) the successor of the
+    one held, which stays if an older one is offered; (3) we are in it in the role we run as, with the key we
+    hold; (4) it has exactly one aggregator; (5) its threat model loads and is the one whose digest it pins.
 
     Raises:
-        SignatureRejected: (1). OutOfOrder, Conflict: (2). ConfigurationError: (3) to (5), or none is there.
+        SignatureRejected: (1). Conflict: (2). ConfigurationError: (3) to (5), or none is there.
     """
     path = identity.directory / "charter.json"
     held = _open(identity, read_file(path)) if path.exists() else None
@@ -59,7 +59,12 @@ def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldC
         raise ConfigurationError(f"{path}: there is no charter yet; set charter: or charter_url:")
     chosen = held
     if offered is not None:
-        chosen = succeed_charter(held, _open(identity, offered))  # (2)
+        candidate = _open(identity, offered)
+        try:
+            chosen = succeed_charter(held, candidate)  # (2)
+        except OutOfOrder:
+            # A file that the settings still name, older than what was brought since: the one held holds.
+            chosen = held
     assert chosen is not None  # noqa: S101 - one of the two is there, see above
     charter = chosen.charter
     # (3)
@@ -72,12 +77,35 @@ def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldC
     if len(charter.with_role("aggregator")) != 1:
         raise ConfigurationError("charter: expected exactly one aggregator")
     # (5)
+    taken = HeldCharter(chosen, _policy_of(charter))
+    if chosen is not held:
+        keep_on_disk(identity, taken)
+    return taken
+
+
+def later_charter(identity: Identity, held: HeldCharter, raw: bytes) -> HeldCharter:
+    """The charter to hold after ``raw`` was brought to a running server: ``held`` itself if it is the same.
+
+    Whether we are in it is not asked: a server that is removed must take the charter that removes it.
+
+    Raises:
+        SignatureRejected, MalformedMessage: not endorsed by enough of the officers. OutOfOrder, Conflict: not
+            a successor of the one held. ConfigurationError: its threat model is not the one it names.
+    """
+    chosen = succeed_charter(held.verified, _open(identity, raw))
+    return held if chosen is held.verified else HeldCharter(chosen, _policy_of(chosen.charter))
+
+
+def keep_on_disk(identity: Identity, held: HeldCharter) -> None:
+    """Store a charter as the one to start with, durably."""
+    _keep(identity.directory / "charter.json", held.endorsed)
+
+
+def _policy_of(charter: Charter) -> LoadedPolicy:
     policy = load_threat_model(charter.policy_text, charter.policy_parents)
     if policy.digest != charter.policy:
         raise ConfigurationError("charter.policy: expected the digest of policy_text, got another")
-    if chosen is not held:
-        _keep(path, chosen.endorsed)
-    return HeldCharter(chosen, policy)
+    return policy
 
 
 def _open(identity: Identity, raw: bytes) -> VerifiedCharter:

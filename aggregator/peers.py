@@ -51,6 +51,12 @@ class ServerRefused(PeerFault):
 class ShareServers(Protocol):
     """The calls of a round, as the round flow makes them."""
 
+    def meet(self, urls: Mapping[ServerId, str]) -> None:
+        """Dial these servers from now on, as another charter lists them."""
+
+    async def bring_charter(self, server: ServerId, raw: bytes) -> None:
+        """``PUT /v1/charter``."""
+
     async def offer(self, server: ServerId, envelope: Envelope) -> None:
         """``POST /v1/rounds``."""
 
@@ -108,16 +114,27 @@ class HttpShareServers:
         transports: Mapping[ServerId, httpx.AsyncBaseTransport] | None = None,
     ) -> None:
         """``transports`` replaces the network below the client, one for each server."""
-        self._urls = {server: url.rstrip("/") for server, url in urls.items()}
-        self._clients = {
-            server: httpx.AsyncClient(
-                verify=tls,
-                timeout=TIMEOUT,
-                trust_env=False,
-                transport=(transports or {}).get(server),
-            )
-            for server in urls
-        }
+        self._tls = tls
+        self._transports = transports or {}
+        self._urls: dict[ServerId, str] = {}
+        self._clients: dict[ServerId, httpx.AsyncClient] = {}
+        self.meet(urls)
+
+    def meet(self, urls: Mapping[ServerId, str]) -> None:
+        """Dial these servers from now on; connections to others stay until all are closed."""
+        for server, url in urls.items():
+            self._urls[server] = url.rstrip("/")
+            if server not in self._clients:
+                self._clients[server] = httpx.AsyncClient(
+                    verify=self._tls,
+                    timeout=TIMEOUT,
+                    trust_env=False,
+                    transport=self._transports.get(server),
+                )
+
+    async def bring_charter(self, server: ServerId, raw: bytes) -> None:
+        """``PUT /v1/charter``."""
+        await self._ask(server, "PUT", "/v1/charter", raw)
 
     async def offer(self, server: ServerId, envelope: Envelope) -> None:
         """``POST /v1/rounds``."""

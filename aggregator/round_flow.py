@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Collection, Mapping
 
+from aggregator.charter_change import leave_out_revoked
 from aggregator.desk import Desk
 from aggregator.ending import abort, publish
 from aggregator.job_rows import JobRow, change_job
@@ -79,6 +80,8 @@ class RoundFlow:
             PolicyRefusal: our own gate refuses the plan; no round has begun.
         """
         admitted, offer = await self.admit(job, silos)
+        if self._state.charters.coming is not None:
+            return  # taken meanwhile: this plan is the earlier charter's, and nobody has seen it
         plan = admitted.plan
         scheme = self._schemes[plan.scheme]
         started = time.monotonic()
@@ -98,6 +101,7 @@ class RoundFlow:
         try:
             await scheme.announce(current)
             self._state.current = current
+            leave_out_revoked(self._state)
             self._state.bell.ring()
             opened = await scheme.open(current)
             await self.open_and_publish(current.round, opened, started)

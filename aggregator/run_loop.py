@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import Literal
 
 from sqlalchemy import select, update
 
+from aggregator.charter_change import enter_charter
 from aggregator.ending import abort, fail_job
 from aggregator.job_rows import JobRow, budget_refusers, job_row, open_job_digests, open_jobs
 from aggregator.readiness import Judged
@@ -49,6 +51,9 @@ class RunLoop:
         await self.recover()
         try:
             while not self._state.bell.silent:
+                if self._state.charters.coming is not None:
+                    enter_charter(self._state)
+                    self._vetted.clear()
                 job = await self._next_job()
                 if job is not None:
                     await self._advance(job)
@@ -88,12 +93,15 @@ class RunLoop:
     async def _next_job(self) -> JobRow | None:
         """The first job, in order of submission, that can go on, or is over; those that wait hold up none."""
 
-        def due() -> JobRow | None:
+        def due() -> JobRow | Literal[False] | None:
+            if self._state.charters.coming is not None:
+                return False
             with self._state.store.read() as view:
                 return next((job for _, job in open_jobs(view) if self._is_due(job)), None)
 
         seconds = min(_A_LONG_TIME_S, self._state.readiness.seconds_left())
-        return await self._state.bell.wait_for(due, seconds)
+        found: JobRow | Literal[False] | None = await self._state.bell.wait_for(due, seconds)
+        return found or None
 
     def _is_due(self, job: JobRow) -> bool:
         return job.job not in self._vetted or self._judged(job).verdict != "wait"
@@ -144,7 +152,7 @@ class RunLoop:
         answer, or enough of them after the grace period.
 
         A silo that rejects the job, has yet to decide, or whose budget refused an earlier round of it, is not
-        waited for. ``None``: ask again.
+        waited for. ``None``: ask again, also because another charter has come.
         """
         willing = self._willing(self._refused_on_budget(job))
         needed = silos_needed(job.spec, self._state.held.policy)
@@ -153,7 +161,7 @@ class RunLoop:
         def enough() -> frozenset[SiloId] | None:
             approving = readiness.who(digest, willing, "approved")
             here = self._state.presence.here(approving)
-            if len(approving) < needed:
+            if len(approving) < needed or self._state.charters.coming is not None:
                 return _NOBODY
             return here if len(here) >= needed else None
 

@@ -15,9 +15,10 @@ from aggregator.readiness import Readiness
 from aggregator.round import Round
 from aggregator.server_memory import ServerMemory
 from aggregator.store import Store, Writer
+from aggregator.succession import Succession
 from policies.gates import AdmittedPlan
 from policies.rules_submission import Manifest
-from privacy.ids import Context, Digest, PartyId, SiloId
+from privacy.ids import Context, Digest, PartyId, ServerId, SiloId
 from privacy.keystore import Identity
 from privacy.wire.envelope import Envelope, MessageKind, Verified, sign_message
 
@@ -64,7 +65,7 @@ class AggregatorState:
     """One aggregator's. All of it is touched on one event loop only, so between two awaits nothing moves."""
 
     identity: Identity
-    held: HeldCharter
+    charters: Succession
     store: Store
     models: Directory
     parts: Directory
@@ -78,6 +79,13 @@ class AggregatorState:
     readiness: Readiness
     """Which silos will take part in which job."""
     current: OpenRound | None = None
+    brought: set[ServerId] = field(default_factory=set)
+    """Share servers that this process has brought the newest charter to."""
+
+    @property
+    def held(self) -> HeldCharter:
+        """The charter in force."""
+        return self.charters.held
 
     @property
     def me(self) -> PartyId:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Query, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
+from aggregator.charter_change import CharterChange
 from aggregator.evidence import job_evidence
 from aggregator.ledger_heads import heads_of
 from aggregator.next_round import next_round
@@ -23,6 +24,7 @@ from aggregator.web_body import (
     document_response,
     envelope_response,
     envelopes_response,
+    read_body,
     read_envelope,
     read_envelopes,
 )
@@ -40,6 +42,7 @@ from aggregator.web_guard import AggregatorRoute
 from policies.explain import explain
 from privacy.ids import HEX32_PATTERN, Digest, SiloId
 from privacy.roster import Member
+from privacy.wire.charter import MAX_CHARTER_BYTES
 
 Architecture = Annotated[Digest, Query(pattern=HEX32_PATTERN)]
 After = Annotated[str, Query(pattern=HEX32_PATTERN + "|^$")]
@@ -52,14 +55,25 @@ SMALL_MODEL_BYTES: Final = 1 << 20
 
 
 def aggregator_app(
-    state: AggregatorState, submissions: Submissions, uploads: Uploads, people: People
+    state: AggregatorState,
+    submissions: Submissions,
+    uploads: Uploads,
+    charters: CharterChange,
+    people: People,
 ) -> FastAPI:
     """The application over one aggregator's state."""
-    app = new_app("Sealsum aggregator", AggregatorRoute, state.store, lambda: state.held.charter, people)
+    app = new_app(
+        "Sealsum aggregator", AggregatorRoute, state.store, lambda: state.charters.at_the_door, people
+    )
 
     @app.get("/v1/charter")
     async def charter() -> Response:
         return document_response(state.held.endorsed)
+
+    @app.put("/v1/charter")
+    async def put_charter(request: Request, member: Caller) -> Response:
+        new = await charters.take(member.id, await read_body(request, MAX_CHARTER_BYTES))
+        return Response(status_code=201 if new else 200)
 
     @app.get("/v1/policy")
     async def policy() -> JSONResponse:

@@ -30,7 +30,7 @@ from aggregator.web_validity import add_validity_routes
 from privacy.canonical import Frozen, parse_canonical
 from privacy.errors import MalformedMessage
 from privacy.ids import SiloId
-from privacy.roster import Charter
+from privacy.wire.charter import MAX_CHARTER_BYTES
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope
 
 
@@ -43,9 +43,14 @@ class Submission(Frozen):
     """All parts of a small vector share, for the first server; none where they were put one by one."""
 
 
-def share_server_app(server: ShareServer, store: Store, charter: Charter, people: People) -> FastAPI:
+def share_server_app(server: ShareServer, store: Store, people: People) -> FastAPI:
     """The application over one service."""
-    app = new_app("Sealsum share server", ShareServerRoute, store, lambda: charter, people)
+    app = new_app("Sealsum share server", ShareServerRoute, store, lambda: server.at_the_door, people)
+
+    @app.put("/v1/charter")
+    async def put_charter(request: Request, member: Caller) -> Response:
+        new = server.charters.take(member.id, await read_body(request, MAX_CHARTER_BYTES))
+        return Response(status_code=201 if new else 200)
 
     @app.post("/v1/rounds")
     async def admit(request: Request) -> Response:

@@ -30,7 +30,7 @@ def judged(proposal: EndorsedCharter, in_force: EndorsedCharter | None) -> tuple
     """
     charter, versions = read_proposal(proposal)
     before = _before(charter, proposal, in_force)  # (1)
-    policy = load_threat_model(charter.policy_text)  # (2)
+    policy = load_threat_model(charter.policy_text, charter.policy_parents)  # (2)
     if policy.digest != charter.policy:
         raise SignatureRejected("charter.policy: expected the digest of its policy text, got another")
     findings = list(roster_findings(policy.model, charter.members))  # (3)

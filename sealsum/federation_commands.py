@@ -38,7 +38,10 @@ class FederationGroup(LazyGroup):
     """``serve`` needs the aggregator extra; founding, inviting and sealing do not."""
 
     table: ClassVar[Mapping[str, Lazy]] = {
-        "serve": Lazy("sealsum.registrar_command:serve", "Run the registrar while parties enrol.")
+        "deliver": Lazy(
+            "sealsum.deliver_command:deliver", "Carry an endorsed charter to the servers that run."
+        ),
+        "serve": Lazy("sealsum.registrar_command:serve", "Run the registrar while parties enrol."),
     }
 
 

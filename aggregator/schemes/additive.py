@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from aggregator.blobs import checked
+from aggregator.charter_change import bring_charter
 from aggregator.peers import ServerRefused, ShareServers
 from aggregator.received import manifest_kind, open_manifest, open_of_servers, open_offer
 from aggregator.round import Round
@@ -59,7 +60,13 @@ class AdditiveFlow:
         raise NotFound(f"{name}: there is no such file in a round with share servers")
 
     async def announce(self, current: OpenRound) -> None:
-        """Each share server passes the plan through its own gate."""
+        """Each share server holds the charter, and passes the plan through its own gate."""
+        charter = self._state.held.charter
+        if not self._state.brought.issuperset(charter.share_servers):
+            self._servers.meet({server: charter.member(server).url for server in charter.share_servers})
+            await self._from_servers(
+                current.round.plan, lambda server: bring_charter(self._state, self._servers, server)
+            )
         await self._from_servers(
             current.round.plan, lambda server: self._servers.offer(server, current.offer)
         )

@@ -14,6 +14,7 @@ from typing import Protocol
 from aggregator.ledger_heads import witnessed_head
 from aggregator.round import Event, Round
 from aggregator.state import AggregatorState, OpenRound
+from aggregator.succession import assert_none_revoked
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedUpdate, ClearedCohort, admit_update
 from policies.rules_submission import Manifest
@@ -119,7 +120,13 @@ def keep(
     """Messages, the phase they lead to and its log entry, in one transaction.
 
     ``record`` is on disk before anything is opened: whatever happens from here on, no second opening.
+
+    Raises:
+        Unprocessable: a survivor was revoked since the round began.
     """
+    plan = current.round.plan
+    if event == "clear" or not plan.servers:  # what share servers have released is opened
+        assert_none_revoked(plan, cleared.survivors, state.charters.revoked)
     phase = current.round.step(event)
     with state.store.write() as transaction:
         current.store_answers(transaction)

@@ -7,13 +7,12 @@ from sqlalchemy import delete, select
 from aggregator.received import open_offer
 from aggregator.statements import ADD_SEED, LAST_ROUND, SEEDS
 from aggregator.store import Reader, Store, Writer
+from aggregator.succession import Succession
 from aggregator.tables import rounds, seeds
 from policies.gates import AdmittedPlan, admit_plan
-from policies.loader import LoadedPolicy
 from privacy.errors import NotFound
 from privacy.ids import Context, JobId, PartyId, SiloId
 from privacy.plan import RoundPlan
-from privacy.roster import Charter
 from privacy.secagg.additive import RING_BYTES
 from privacy.secagg.validity.cut import upload_bytes
 from privacy.secagg.validity.field import FIELD_BYTES
@@ -26,10 +25,9 @@ from privacy.wire.messages import RoundOffer
 class AdmittedRounds:
     """Rounds that passed this server's own plan gate; after a restart the gate is asked again."""
 
-    def __init__(self, store: Store, charter: Charter, policy: LoadedPolicy) -> None:
+    def __init__(self, store: Store, charters: Succession) -> None:
         self._store = store
-        self._charter = charter
-        self._policy = policy
+        self._charters = charters
         self._admitted: dict[Context, AdmittedPlan] = {}
 
     def of(self, ctx: Context) -> AdmittedPlan:
@@ -43,13 +41,18 @@ class AdmittedRounds:
                 offers = view.messages(ctx, "offer")
             if not offers:
                 raise NotFound(f"round {ctx[:16]}…: it has not been offered to this server")
-            offer, job = open_offer(self._charter, next(iter(offers.values())))
-            self._admitted[ctx] = admit_plan([self._policy], offer, job, self._charter)
+            charter = self._charters.charter
+            offer, job = open_offer(charter, next(iter(offers.values())))
+            self._admitted[ctx] = admit_plan([self._charters.policy], offer, job, charter)
         return self._admitted[ctx]
 
     def keep(self, admitted: AdmittedPlan) -> None:
         """Remember evidence that was minted just now."""
         self._admitted[admitted.plan.context] = admitted
+
+    def judge_again(self) -> None:
+        """Another charter is in force: a round of the one before it passes no gate any more."""
+        self._admitted.clear()
 
     def forget(self, ctx: Context) -> None:
         """The round is over."""

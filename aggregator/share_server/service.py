@@ -13,6 +13,7 @@ from aggregator.blobs import Directory
 from aggregator.parts import part_name
 from aggregator.received import manifest_kind, open_from, open_of_servers, open_offer
 from aggregator.share_server.agreeing import accepted_everywhere, valid_everywhere
+from aggregator.share_server.charter_intake import CharterIntake
 from aggregator.share_server.checking import Checking
 from aggregator.share_server.phases import Call, follow
 from aggregator.share_server.proving import ProofIntake
@@ -29,8 +30,8 @@ from aggregator.share_server.state import ShareServerState
 from aggregator.share_server.summing import sum_share
 from aggregator.share_server.tossing import Tossing, scrub_coins
 from aggregator.store import Store
+from aggregator.succession import Succession, assert_none_revoked, revoked_silos
 from policies.gates import admit_plan, check_survivors, clear_cohort
-from policies.loader import LoadedPolicy
 from privacy.errors import Conflict, OutOfOrder, TooLarge, Unprocessable
 from privacy.ids import Context, SiloId
 from privacy.keystore import Identity
@@ -51,21 +52,26 @@ class ShareServer:
     def __init__(
         self,
         identity: Identity,
-        charter: Charter,
-        policy: LoadedPolicy,
+        charters: Succession,
         store: Store,
         parts: Directory,
         openings: Directory,
         storage_bytes_max: int,
     ) -> None:
-        rounds = AdmittedRounds(store, charter, policy)
-        self._state = ShareServerState(identity, charter, policy, store, parts, openings, rounds)
+        rounds = AdmittedRounds(store, charters)
+        self._state = ShareServerState(identity, charters, store, parts, openings, rounds)
+        self.charters = CharterIntake(self._state)
         self._storage_bytes_max = storage_bytes_max
         self.intake = ShareIntake(self._state)
         self.tossing = Tossing(self._state)
         self.proofs = ProofIntake(self._state)
         self.checking = Checking(self._state)
         self._sweep()
+
+    @property
+    def at_the_door(self) -> Charter:
+        """The roster that callers are looked up in."""
+        return self._state.charters.at_the_door
 
     async def admit(self, envelope: Envelope) -> bool:
         """Admit an offered round; True if it is new. Checks, in this order:
@@ -80,6 +86,7 @@ class ShareServer:
             Conflict: (4), another offer. OutOfOrder: (5). TooLarge: (6).
         """
         # (1)
+        self.charters.enter_for(envelope)
         offer, job = open_offer(self._state.charter, envelope)
         plan = offer.message.plan
         async with self._state.locks[plan.context]:
@@ -130,14 +137,19 @@ class ShareServer:
                     return frozen
                 phase = follow(transaction.phase(ctx), "close")
                 manifests = transaction.messages(ctx, manifest_kind(self._state.rounds.of(ctx).plan))
+                revoked = revoked_silos(self._state.rounds.of(ctx).plan, self._state.charters.revoked)
                 accepted = AcceptedSet(
                     server=self._state.me,
-                    manifests={SiloId(silo): sent.body_digest for silo, sent in manifests.items()},
+                    manifests={
+                        SiloId(silo): sent.body_digest
+                        for silo, sent in manifests.items()
+                        if silo not in revoked
+                    },
                 )
                 envelope = self._state.sign(accepted, "accepted", ctx)
                 transaction.add_message(ctx, self._state.me, envelope)
                 transaction.set_phase(ctx, phase)
-                transaction.record("accepted_frozen", context=ctx, silos=sorted(manifests))
+                transaction.record("accepted_frozen", context=ctx, silos=sorted(accepted.manifests))
             return envelope
 
     async def agree(self, ctx: Context, said: Sequence[Envelope]) -> Envelope:
@@ -167,6 +179,7 @@ class ShareServer:
                 survivors = SurvivorSet(
                     server=state.me, survivors=tuple(common), manifests=tuple(common.values())
                 )
+                assert_none_revoked(plan, survivors.survivors, state.charters.revoked)
                 signed = transaction.message(ctx, "survivors", state.me)
                 if signed is not None:
                     return _same(signed, state.sign(survivors, "survivors", ctx), "survivors")
@@ -209,6 +222,7 @@ class ShareServer:
                     return signed
                 phase = follow(view.phase(ctx), "release")
             # (3)
+            assert_none_revoked(admitted.plan, sets[0].message.survivors, self._state.charters.revoked)
             cleared = clear_cohort(
                 admitted, sets, self._state.charter, self._state.policy, opened_before=released is not None
             )
@@ -261,6 +275,7 @@ class ShareServer:
             await asyncio.to_thread(self._state.parts.scrub, ctx)
             await asyncio.to_thread(self._state.openings.scrub, ctx)
             self._state.rounds.forget(ctx)
+        self.charters.enter_if_idle()
         self._state.locks.pop(ctx, None)
 
     def _sweep(self) -> None:

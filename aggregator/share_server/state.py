@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from aggregator.blobs import Directory
 from aggregator.share_server.rounds import AdmittedRounds
 from aggregator.store import Store
+from aggregator.succession import Succession
 from policies.loader import LoadedPolicy
 from privacy.errors import Unprocessable
 from privacy.identity import SealingKey
@@ -26,14 +27,23 @@ class ShareServerState:
     """One share server's."""
 
     identity: Identity
-    charter: Charter
-    policy: LoadedPolicy
+    charters: Succession
     store: Store
     parts: Directory
     """What silos send: <ctx>/<silo>/<part>; in rounds with validity also witnesses and checks."""
     openings: Directory
     rounds: AdmittedRounds
     locks: defaultdict[Context, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+
+    @property
+    def charter(self) -> Charter:
+        """The charter in force."""
+        return self.charters.charter
+
+    @property
+    def policy(self) -> LoadedPolicy:
+        """Its threat model."""
+        return self.charters.policy
 
     @property
     def me(self) -> ServerId:
