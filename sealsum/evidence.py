@@ -5,7 +5,7 @@ Adds nothing of its own but the claim, the texts for people and one signature. K
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,7 +25,9 @@ from sealsum.evidence_attack import ENTRY as ATTACKS_ENTRY
 from sealsum.evidence_attack import checked_results
 from sealsum.evidence_claim import dp_claim
 from sealsum.evidence_guide import guide
+from sealsum.evidence_redaction import redacted, wished
 from sealsum.evidence_replay import accountant_replay
+from sealsum.evidence_silos import all_ledgers, read_handover
 from sealsum.evidence_software import bill_of_materials, versions
 from sealsum.report.content import Collected, report_of
 from sealsum.report.html import html_report
@@ -86,6 +88,8 @@ def build_pack(
     signer: Identity,
     created_at: str,
     attack_results: bytes | None = None,
+    handovers: Iterable[bytes] = (),
+    redact: Collection[str] = (),
 ) -> bytes:
     """The pack as canonical ZIP bytes; the same arguments give the same bytes.
 
@@ -95,6 +99,8 @@ def build_pack(
         ledgers: the ledgers of the silos that took part, one entry a line.
         signer: the member of the federation who vouches for the collection.
         created_at: RFC 3339, UTC.
+        handovers: files of ``sealsum silo export``; a silo's ledger need not come besides.
+        redact: what to leave out, as ``sealsum audit redact`` takes it.
         attack_results: what ``sealsum audit attack`` wrote, if it is to go along; no verifier believes it.
 
     Raises:
@@ -106,10 +112,12 @@ def build_pack(
     charter = open_charter(found.charter, signer.pin.officers, signer.pin.federation).charter
     job = _open_job(found.job, charter)
     _refuse_open_rounds(found, job)
+    handed = [read_handover(raw, charter) for raw in handovers]
+    ledgers = all_ledgers(ledgers, handed)
     entries = {silo: tuple(_ledger(charter, job, silo, raw)) for silo, raw in ledgers.items()}
     (aggregator,) = (member.id for member in charter.with_role("aggregator"))
     attacks = None if attack_results is None else checked_results(attack_results)
-    files = {
+    files: dict[str, bytes] = {
         **({} if attack_results is None else {ATTACKS_ENTRY: attack_results}),
         "who/charter.json": canonical_bytes(found.charter.charter),
         "who/officers.json": canonical_bytes([one.model_dump(mode="json") for one in found.charter.officers]),
@@ -124,13 +132,21 @@ def build_pack(
         "VERIFY.md": guide(signer.pin.federation, charter.officers).encode(),
         f"log/{aggregator}.jsonl": b"".join(canonical_bytes(entry) + b"\n" for entry in found.log),
         **{f"log/{server}.jsonl": raw for server, raw in server_logs.items()},
+        **{f"silos/{one.silo}.json": one.document for one in handed},
         **{f"dp/ledger/{silo}.jsonl": raw for silo, raw in ledgers.items()},
         **{_round_name(round_, charter): canonical_bytes(round_) for round_ in found.rounds},
     }
-    pin = f"--officers {charter.officers}"
-    report = report_of(files, Collected(signer.pin.party, created_at, pin))
-    files |= {"report.html": html_report(report), "report.pdf": pdf_report(report)}
-    return sealed_pack(files, signer, job.job, created_at)
+    wish = wished(redact)
+    if wish.fields or wish.silos:
+        files = redacted(files, wish, "left out at export")
+    collected = Collected(signer.pin.party, created_at, f"--officers {charter.officers}")
+    return sealed_pack(with_report(files, collected), signer, job.job, created_at)
+
+
+def with_report(files: Mapping[str, bytes], collected: Collected) -> dict[str, bytes]:
+    """The files, and the report that is written from them."""
+    report = report_of(files, collected)
+    return {**files, "report.html": html_report(report), "report.pdf": pdf_report(report)}
 
 
 def sealed_pack(files: Mapping[str, bytes], signer: Identity, job: JobName, created_at: str) -> bytes:

@@ -1,10 +1,12 @@
-"""Writes the canonical ZIP of an evidence pack: one set of files, one byte string."""
+"""The canonical ZIP of an evidence pack, one set of files being one byte string: writes and reads it."""
 
 from __future__ import annotations
 
 import io
 import zipfile
 from collections.abc import Mapping
+
+from privacy.errors import MalformedMessage
 
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
@@ -21,3 +23,21 @@ def canonical_zip(files: Mapping[str, bytes]) -> bytes:
             entry.external_attr = _PLAIN_FILE
             archive.writestr(entry, files[name])
     return buffer.getvalue()
+
+
+def read_zip(raw: bytes, where: str) -> dict[str, bytes]:
+    """Contents by name, of a pack that is canonical; ``where`` names it in errors.
+
+    Raises:
+        MalformedMessage: it is no canonical archive, so it is not as its exporter made it.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            # A file that is packed would come out larger than it is here.
+            stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+            files = {name: archive.read(name) for name in archive.namelist()} if stored else {}
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
+        raise MalformedMessage(f"{where}: expected an evidence pack, got no ZIP archive") from error
+    if canonical_zip(files) != raw:
+        raise MalformedMessage(f"{where}: expected a canonical ZIP; the pack was changed after its export")
+    return files

@@ -18,6 +18,7 @@ from privacy.errors import ConfigurationError
 from privacy.ids import NAME_PATTERN, PartyId, SiloId
 from privacy.keystore import read_file
 from sealsum.evidence import build_pack
+from sealsum.evidence_archive import read_zip
 from sealsum.lazy_group import Lazy, LazyGroup
 from sealsum.sdk import Federation
 from silo_agent.transport import FederationClient
@@ -47,13 +48,21 @@ class AuditCommands(LazyGroup):
         "attack": Lazy(
             "sealsum.audit_commands:attack",
             "Attack this installation; every attack must fail where it is claimed to.",
-        )
+        ),
+        "redact": Lazy(
+            "sealsum.redact_command:redact", "Take fields and names out of a pack; proofs still hold."
+        ),
+        "report": Lazy(
+            "sealsum.redact_command:report", "Verify a pack and write its report with the verdict."
+        ),
+        "hold": Lazy("sealsum.retention_commands:hold", "Legal holds: evidence that must not go."),
+        "expire": Lazy("sealsum.retention_commands:expire", "Delete packs that nothing keeps any longer."),
     }
 
 
 @click.group(cls=AuditCommands)
 def audit() -> None:
-    """Export evidence for an auditor; run attacks."""
+    """Evidence for an auditor: export, redact, report, keep; and attacks."""
 
 
 @audit.command(short_help="Collect a job's evidence into one file.")
@@ -72,6 +81,18 @@ def audit() -> None:
     help="SILO=FILE, once for each silo; FILE is what its sealsum silo ledger --json prints.",
 )
 @click.option(
+    "--silo",
+    "handovers",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File of sealsum silo export, once for each silo: its ledger and who approved there.",
+)
+@click.option(
+    "--redact",
+    multiple=True,
+    help="Leave out log:FIELD or silo:NAME, as sealsum audit redact does; once for each.",
+)
+@click.option(
     "--attack-results",
     type=click.Path(path_type=Path, dir_okay=False),
     help="attack.json of sealsum audit attack, to go along as self-reported.",
@@ -87,6 +108,8 @@ def export(
     name: str,
     state: Path,
     ledgers: tuple[tuple[SiloId, Path], ...],
+    handovers: tuple[Path, ...],
+    redact: tuple[str, ...],
     attack_results: Path | None,
     out: Path,
     proxy: str | None,
@@ -95,6 +118,7 @@ def export(
     if out.exists():
         raise ConfigurationError(f"{out}: it exists; evidence is never overwritten, choose another --out")
     attacks = None if attack_results is None else read_file(attack_results)
+    given = [read_file(path) for path in handovers]
     books = {silo: read_file(path) for silo, path in ledgers}
     if len(books) != len(ledgers):
         raise ConfigurationError("--ledger: expected each silo once")
@@ -102,8 +126,10 @@ def export(
         evidence = federation.job(name).evidence()
         logs = {server: federation.server_log(server) for server in federation.charter.share_servers}
         created_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        pack = build_pack(evidence, logs, books, federation.identity, created_at, attacks)
+        pack = build_pack(evidence, logs, books, federation.identity, created_at, attacks, given, redact)
     out.write_bytes(pack)
-    for silo in sorted({silo for ended in evidence["rounds"] for silo in ended["manifests"]} - set(books)):
-        click.echo(f"no --ledger of {silo}, which took part: this pack will not verify", err=True)
+    packed = read_zip(pack, str(out))
+    for silo in sorted({silo for ended in evidence["rounds"] for silo in ended["manifests"]}):
+        if f"dp/ledger/{silo}.jsonl" not in packed:
+            click.echo(f"no --silo of {silo}, which took part: this pack will not verify", err=True)
     click.echo(f"{out}: verify it with: sealsum-verify {out} --officers {federation.charter.officers}")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sealsum_verify.accountant import epsilon_lower, epsilon_upper
-from sealsum_verify.encoding import demand, same
-from sealsum_verify.messages import Json, Roster
+from sealsum_verify.encoding import Fault, demand, same
+from sealsum_verify.messages import Json, Roster, read_document
 from sealsum_verify.offers import Job, Offer
 from sealsum_verify.records import Spending, charged_noise
 from sealsum_verify.threat_model import hostile
 
 ENTRY = "dp/claim.json"
+REPLAY, ATTACKS = "dp/accountant-replay.json", "tests/attack.json"
 _ROUNDING = 1e-4
 """Claimed values are rounded up to four decimals."""
 _RDP_TOLERANCE = 0.02
@@ -33,7 +35,12 @@ class Bracket:
 
 
 def check_claim(
-    claim: Json, job: Job, spending: Mapping[str, Spending], offers: Sequence[Offer], roster: Roster
+    claim: Json,
+    files: Mapping[str, bytes],
+    job: Job,
+    spending: Mapping[str, Spending],
+    offers: Sequence[Offer],
+    roster: Roster,
 ) -> dict[str, Bracket]:
     """(12) The claim is true of the ledgers:
 
@@ -42,9 +49,13 @@ def check_claim(
     the silo's own alone, lies between the lower and the upper bound computed here, its RDP value agrees with
     ours; (d) ε and δ are within the caps that the silo signed into its ledger; (e) the sentence for people
     gives the same numbers; (f) where noise comes in shares, so many honest silos' shares are in every sum
-    that a plan allows to open.
+    that a plan allows to open; (g) the replay lists the ledger's reservations, and each ε on the way lies
+    between our bounds, the last being the claim's; (h) what an attack proved is what its results say.
     """
     dp = job.terms["dp"]
+    replay = read_document(files[REPLAY], "replay", REPLAY)["silos"]
+    demand(sorted(replay) == sorted(spending), REPLAY, "expected the silos whose ledgers reserved")
+    _check_empirical(claim.get("empirical"), files)  # (h)
     # (f)
     _check_shares(dp, offers, roster)
     # (a)
@@ -65,9 +76,56 @@ def check_claim(
         whole = _bracket(dp, silo, spent, row, "epsilon", float(all_of_it or 0), spent.epsilon_cap)
         alone = _bracket(dp, silo, spent, row, "epsilon_fallback", float(own or 0), spent.fallback_cap)
         brackets[silo] = replace(whole, fallback=alone if shared else None)
+        full = float(dp["sample_rate"]) == 1  # μ: without sampling alone, the square root of steps over σ
+        mu = math.sqrt(spent.steps) / float(all_of_it or 0) if full else 0.0
+        known = row["mu"] is not None if full else row["mu"] is None
+        demand(known and abs(float(row["mu"] or 0) - mu) <= _ROUNDING, ENTRY, f"{silo}: mu is not {mu:.4f}")
+        _check_replay(replay[silo], silo, spent, row, dp, float(all_of_it or 0))  # (g)
     # (e)
     demand(claim["statement"] == _sentence(claim, job), ENTRY, "statement: not what the numbers say")
     return brackets
+
+
+def _check_replay(replay: Json, silo: str, spent: Spending, row: Json, dp: Json, noise: float) -> None:
+    """(12 g) One block for each reservation in the ledger, and an ε that can be true after each."""
+    fields = ("entry", "at", "first_round", "last_round", "event", "fallback")
+    steps = 0
+    listed = [[block[field] for field in fields] for block in replay["blocks"]]
+    reserved = [[block[field] for field in fields] for block in spent.blocks]
+    demand(same(listed, reserved), REPLAY, f"{silo}: not the reservations of its ledger")
+    demand(replay["caps"]["epsilon"]["job"] == spent.epsilon_cap, REPLAY, f"{silo}: another cap")
+    for place, block in enumerate(replay["blocks"]):
+        steps += (block["last_round"] - block["first_round"] + 1) * block["event"]["steps"]
+        lower, upper = (
+            bound(float(dp["sample_rate"]), noise, steps, float(dp["delta"]))
+            for bound in (epsilon_lower, epsilon_upper)
+        )
+        near = lower <= float(block["epsilon"]) <= upper + _ROUNDING
+        demand(
+            near,
+            REPLAY,
+            f"{silo} block {place}: ε {block['epsilon']} is not within [{lower:.4f}, {upper:.4f}]",
+        )
+    last = replay["blocks"][-1]
+    ends = all(last[name] == row[name] for name in ("epsilon", "epsilon_rdp", "epsilon_fallback"))
+    demand(ends, REPLAY, f"{silo}: it ends with another ε than the claim")
+
+
+def _check_empirical(stated: Json | None, files: Mapping[str, bytes]) -> None:
+    """(12 h) The largest ε that an attack proved where noise protects; the results are self-reported."""
+    try:
+        rows = json.loads(files[ATTACKS])["attacks"] if ATTACKS in files else []
+        proved = [
+            (one["figures"]["epsilon_at_least"], one["name"], one["protection"])
+            for one in rows
+            if one["protected"] and {"epsilon_at_least", "epsilon_claimed"} <= one["figures"].keys()
+        ]
+        most = max(proved, default=None)
+        told = stated and (stated["epsilon_at_least"], stated["attack"], stated["protection"])
+        expected = most and (f"{most[0]:.4f}", *most[1:])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise Fault(ATTACKS, f"expected results of attacks ({type(error).__name__})") from error
+    demand(told == expected, ENTRY, f"empirical: not what {ATTACKS} says")
 
 
 def _bracket(dp: Json, silo: str, spent: Spending, row: Json, name: str, noise: float, cap: str) -> Bracket:

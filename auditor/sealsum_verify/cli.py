@@ -39,12 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def as_json(report: Report) -> dict[str, object]:
     """The report for machines."""
     return {
+        "version": __version__,
         "verified": report.verified,
         "officers": {"digest": report.officers, "pinned": report.pinned},
         "checks": [{"claim": claim, "passed": _passed(report, n)} for n, claim in enumerate(CHECKS, 1)],
         "fault": report.fault and {"entry": report.fault.entry, "reason": report.fault.sentence},
         "summary": report.summary,
         "self_reported": list(report.self_reported),
+        "withheld": list(report.withheld),
         "epsilon": {silo: asdict(bracket) for silo, bracket in report.epsilon.items()},
     }
 
@@ -63,6 +65,7 @@ def as_text(report: Report) -> str:
             )
     for name in report.self_reported:
         lines.append(f"      {name}: self-reported by whoever exported the pack, not verified")
+    lines += [f"      withheld, so not verified: {what}" for what in report.withheld]
     if report.fault is not None:
         return _plain("\n".join([*lines, "", f"NOT VERIFIED  {report.fault}"]))
     facts = "  ".join(f"{name} {value}" for name, value in report.summary.items())

@@ -28,6 +28,8 @@ class Spending:
     epsilon_cap: str
     fallback_cap: str
     delta_cap: str
+    blocks: tuple[Json, ...] = ()
+    """Its reservations: the entry's number and time, and what it reserved."""
 
 
 def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Sequence[Round]) -> Logs:
@@ -188,6 +190,7 @@ def _replay(
                 epsilon_cap=caps["epsilon"]["job"],
                 fallback_cap=fallback_caps["job"],
                 delta_cap=caps["delta_max"],
+                blocks=(*before.blocks, {"entry": entry["seq"], "at": entry["at"]} | body),
             )
     return begun, spent
 

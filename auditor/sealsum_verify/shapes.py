@@ -94,7 +94,21 @@ SHAPES = {
     "fallback:event? delta:real log_head:head",
     "begin": "job_digest:hex context:hex round:int log_head:head",
     "event": "mechanism:text sample_rate:real noise_multiplier:real steps:int",
-    "claim": "silos:{spent} statement:text model~:object *",
+    "handover": "body:handed_over verify_key:hex signature:signature",
+    "handed_over": "federation:name silo:name job:name job_digest:hex dataset:name people:{person} "
+    "approvals:[signed_decision] *",
+    "person": "roles:[name] verify_key:hex",
+    "signed_decision": "body:text verify_key:hex signature:signature",
+    "decision": "federation:name silo:name job:name job_digest:hex dataset:name decision:text by:name "
+    "role:name *",
+    "redactions": "redactions:[redaction] *",
+    "redaction": "entry:text field:text count:int reason:text sha256:hex?",
+    "replay": "delta:real? silos:{replayed}",
+    "replayed": "caps:object blocks:[block]",
+    "block": "entry:int at:text first_round:int last_round:int event:event fallback:event? epsilon:real "
+    "epsilon_rdp:real epsilon_fallback:real",
+    "empirical": "entry:text attack:text protection:text epsilon_at_least:real epsilon_claimed_there:real",
+    "claim": "silos:{spent} statement:text model~:object empirical~:empirical? *",
     "spent": "epsilon:real epsilon_rdp:real epsilon_fallback:real epsilon_fallback_rdp:real mu:real? "
     "rounds:int steps:int",
 }

@@ -10,11 +10,13 @@ from typing import ParamSpec, TypeVar
 from sealsum_verify.archive import read_archive
 from sealsum_verify.claim import ENTRY as CLAIM
 from sealsum_verify.claim import Bracket, check_claim
+from sealsum_verify.decisions import check_decisions
 from sealsum_verify.encoding import Fault, check_signature, demand, digest_of, parse, same, sha256
 from sealsum_verify.governance import check_charter
 from sealsum_verify.messages import Json, Roster, open_envelope, read_document
 from sealsum_verify.offers import Job, read_offers
 from sealsum_verify.records import check_ledgers, check_logs
+from sealsum_verify.redactions import check_redactions
 from sealsum_verify.rounds import check_model_chain, read_round
 from sealsum_verify.shapes import check_shape
 
@@ -34,6 +36,8 @@ CHECKS = (
     "servers' logs are whole and agree with the rounds",
     "silos' ledgers are whole and charged each round before it ran",
     "the claimed ε is what the ledgers cost, by this program's own accountant",
+    "people at the silos decided on this very job, where silos handed that over",
+    "what was taken out of the pack is listed",
 )
 _OF_THE_FEDERATION = {"manifest.json", "manifest.sig", "who/charter.json", "who/officers.json"}
 _OF_THE_JOB = {"policy/policy.yaml", "job/job.json", "data/card.json", "dp/claim.json"}
@@ -44,7 +48,8 @@ FIXED_FILES = frozenset(
 SELF_REPORTED = frozenset({"tests/attack.json"})
 """What whoever exported the pack may add: hashed and signed like the rest, and believed by no check."""
 _UNLISTED = {"manifest.json", "manifest.sig"}
-_OTHER_FILES = re.compile(r"rounds/[0-9]{4,}\.json|(log|dp/ledger)/[a-z0-9][a-z0-9._-]*\.jsonl")
+_NAME = r"[a-z0-9][a-z0-9._-]*"
+_OTHER_FILES = re.compile(rf"rounds/[0-9]{{4,}}\.json|(log|dp/ledger)/{_NAME}\.jsonl|silos/{_NAME}\.json")
 
 
 @dataclass
@@ -60,6 +65,8 @@ class Report:
     epsilon: Mapping[str, Bracket] = field(default_factory=dict)
     self_reported: tuple[str, ...] = ()
     """Entries that are there, unaltered, and whose content nobody has checked."""
+    withheld: tuple[str, ...] = ()
+    """What was taken out: nobody has verified it here."""
 
     @property
     def verified(self) -> bool:
@@ -103,7 +110,9 @@ def _run(report: Report, raw: bytes) -> None:
     logs = report.check(check_logs, files, roster, job, rounds)  # 10
     spending = report.check(check_ledgers, files, roster, job, rounds, logs)  # 11
     claim = read_document(files[CLAIM], "claim", CLAIM)
-    report.epsilon = report.check(check_claim, claim, job, spending, offers, roster)  # 12
+    report.epsilon = report.check(check_claim, claim, files, job, spending, offers, roster)  # 12
+    approved = report.check(check_decisions, files, roster, job, rounds)  # 13
+    report.withheld = report.check(check_redactions, files)  # 14
     report.summary = {
         "federation": manifest["federation"],
         "job": manifest["job"],
@@ -115,6 +124,7 @@ def _run(report: Report, raw: bytes) -> None:
         "openings": sum(one.result["openings"] for one in rounds),
         "model": model,
         "delta": (job.terms["dp"] or {}).get("delta"),
+        "approved": approved,
     }
 
 

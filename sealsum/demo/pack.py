@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from privacy.chain import parse_entry, verify_entries
-from privacy.errors import ConfigurationError
 from privacy.ids import PartyId, ServerId, SiloId
 from privacy.keystore import load_identity
 from sealsum.demo.cast import RESEARCHER
@@ -19,6 +16,7 @@ from sealsum.demo.results import Verdict
 from sealsum.demo.supervise import Supervisor
 from sealsum.evidence import build_pack
 from sealsum.evidence_claim import dp_claim
+from sealsum.evidence_verdict import verifier
 
 VERIFY_S = 120.0
 REJECTED = 5
@@ -63,17 +61,3 @@ def verify_pack(supervisor: Supervisor, folder: DemoFolder, officers: str) -> Ve
     child = supervisor.start("verify", command, stdout=said)
     code = supervisor.finish(child, VERIFY_S, accept=(0, REJECTED))
     return Verdict(code, tuple(said.read_text(encoding="utf-8").splitlines()))
-
-
-def verifier() -> str:
-    """Where ``sealsum-verify`` is: a program of its own, installed beside this Python.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
-    program = Path(sys.executable).parent / "sealsum-verify"
-    if not program.is_file():
-        raise ConfigurationError(
-            f"sealsum-verify: expected it at {program}; install it: pip install ./auditor (or make setup)"
-        )
-    return str(program)

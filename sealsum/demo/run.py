@@ -26,7 +26,7 @@ from sealsum.demo.folder import DemoFolder, prepare_folder
 from sealsum.demo.following import follow
 from sealsum.demo.job import DATASET, DemoTerms, demo_terms
 from sealsum.demo.options import DEFAULT_EPSILON, DemoOptions
-from sealsum.demo.pack import claim_of, export_pack, verifier, verify_pack
+from sealsum.demo.pack import claim_of, export_pack, verify_pack
 from sealsum.demo.parties import Programs, hand_out_patients, start_agents, start_servers
 from sealsum.demo.patients import HOSPITALS, patients_of
 from sealsum.demo.picture import draw, write_png
@@ -39,6 +39,7 @@ from sealsum.demo.screen import Screen
 from sealsum.demo.split import split_patients
 from sealsum.demo.summary import Summary, summarise
 from sealsum.demo.supervise import Child, Supervisor
+from sealsum.evidence_verdict import verifier
 from sealsum.model_files import model_file
 from sealsum.policy_file import read_policy
 from sealsum.sdk import Federation

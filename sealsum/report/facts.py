@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from privacy.errors import MalformedMessage
+
 Json = Mapping[str, Any]
 
 
@@ -91,7 +93,21 @@ class Facts:
 
 
 def facts_of(files: Mapping[str, bytes]) -> Facts:
-    """Read a pack's files."""
+    """Read a pack's files.
+
+    Raises:
+        MalformedMessage: one is missing, or not of the form that a pack has.
+    """
+    try:
+        return _facts(files)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise MalformedMessage(
+            f"report: expected the files of an evidence pack, got something else ({error!r}); "
+            "sealsum-verify names the entry"
+        ) from error
+
+
+def _facts(files: Mapping[str, bytes]) -> Facts:
     charter = _body(_json(files, "who/charter.json"))
     request = _json(files, "job/job.json")
     attacks = files.get("tests/attack.json")
@@ -153,7 +169,7 @@ def _approvals(files: Mapping[str, bytes]) -> tuple[ApprovalFact, ...]:
     found = []
     for name in sorted(file for file in files if file.startswith("silos/")):
         silo = name.removeprefix("silos/").removesuffix(".json")
-        for signed in _json(files, name)["approvals"]:
+        for signed in _json(files, name)["body"]["approvals"]:
             body = json.loads(signed["body"]) if "body" in signed else {}
             texts = (
                 str(body.get(field) or "")

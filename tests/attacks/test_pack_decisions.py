@@ -1,0 +1,140 @@
+"""Whoever forges, moves or drops a decision about a job at a silo is named by the verifier."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sealsum_verify.verify import Report, verify_pack
+
+from privacy.canonical import canonical_bytes
+from privacy.errors import SignatureRejected
+from privacy.identity import SigningKey
+from privacy.ids import PartyId, ServerId
+from sealsum.evidence import build_pack
+from tests.evidence_pack import AT, Records, edited, files_of, honest_records, resigned
+from tests.handover import decision, handover, honest_handover
+
+SILO, FILE = "silo-1", "silos/silo-1.json"
+ADA, EVE = SigningKey.generate(), SigningKey.generate()
+
+
+@pytest.fixture(scope="module")
+def records() -> Records:
+    return honest_records(1)
+
+
+def pack_with(records: Records, *handovers: bytes, redact: tuple[str, ...] = ()) -> bytes:
+    servers = {ServerId(PartyId(p)): c.lines() for p, c in records.logs.items() if p != "aggregator"}
+    books = {silo: ledger.lines() for silo, ledger in records.ledgers.items()}
+    signer = records.identity("researcher")
+    return build_pack(records.evidence(), servers, books, signer, AT, None, handovers, redact)
+
+
+def judged(
+    records: Records, *approvals: dict[str, Any], people: dict[str, SigningKey] | None = None
+) -> Report:
+    return verify_pack(pack_with(records, handover(records, SILO, list(approvals), people or {"ada": ADA})))
+
+
+def test_honest_decisions_verify_and_are_counted(records: Records) -> None:
+    report = verify_pack(
+        pack_with(records, *(honest_handover(records, silo) for silo in ("silo-1", "silo-2")))
+    )
+    assert report.verified, report.fault
+    assert report.summary["approved"] == {"silo-1": 1, "silo-2": 1}
+
+
+def test_a_rule_of_the_silos_may_approve_with_the_silos_own_key(records: Records) -> None:
+    own = records.federation.key(SILO)
+    assert judged(records, decision(records, SILO, "statistics", "rule", own)).verified
+
+
+@pytest.mark.parametrize(
+    ("forged", "message"),
+    [
+        (lambda r: decision(r, SILO, "ada", "data_steward", EVE), "not the silo's for ada"),
+        (lambda r: decision(r, SILO, "eve", "dpo", EVE), "not the silo's for eve"),
+        (lambda r: decision(r, SILO, "ada", "security", ADA), "ada as security"),
+        (lambda r: decision(r, SILO, "any", "rule", EVE), "any as rule"),
+        (lambda r: decision(r, SILO, "ada", "dpo", ADA, job_digest="0" * 64), "job_digest is not this job's"),
+        (lambda r: decision(r, SILO, "ada", "dpo", ADA, silo="silo-2"), "silo is not this job's"),
+        (lambda r: decision(r, SILO, "ada", "dpo", ADA, decision="reject"), "nobody there approved"),
+        (lambda r: decision(r, SILO, "ada", "dpo", ADA, decision="maybe"), "neither approved nor rejected"),
+        (
+            lambda r: {**decision(r, SILO, "ada", "dpo", ADA), "signature": "0" * 128},
+            "signature is not its author's",
+        ),
+    ],
+)
+def test_a_decision_that_nobody_entitled_made_is_named(
+    records: Records, forged: Callable[[Records], dict[str, Any]], message: str
+) -> None:
+    fault = judged(records, forged(records)).fault
+    assert fault is not None
+    assert fault.entry.startswith(FILE)
+    assert message in fault.sentence
+
+
+def test_the_exporter_refuses_what_the_silo_did_not_sign(records: Records) -> None:
+    said = decision(records, SILO, "ada", "dpo", ADA)
+    with pytest.raises(SignatureRejected):
+        pack_with(records, handover(records, SILO, [said], {"ada": ADA}, key=EVE))
+
+
+def test_people_and_decisions_cannot_be_changed_by_whoever_signs_the_pack(records: Records) -> None:
+    files = files_of(pack_with(records, honest_handover(records, SILO)))
+
+    def drop(document: Any) -> None:
+        document["body"]["approvals"] = []
+
+    def promote(document: Any) -> None:
+        document["body"]["people"]["ada"]["roles"] = ["security"]
+
+    for edit in (drop, promote):
+        report = verify_pack(resigned(edited(files, FILE, edit), records))
+        assert report.fault is not None
+        assert (report.fault.entry, report.passed) == (FILE, 12)
+
+
+def test_a_silos_document_is_bound_to_the_ledger_in_the_pack(records: Records) -> None:
+    """A silo that shows its people one ledger and the federation another has signed only one of them."""
+    files = files_of(pack_with(records, honest_handover(records, SILO)))
+    later = honest_records(1)
+    document = json.loads(honest_handover(later, SILO))
+    body = json.loads(document["body"])
+    del body["ledger"]
+    files[FILE] = canonical_bytes(document | {"body": body})
+    fault = verify_pack(resigned(files, records)).fault
+    assert fault is not None
+    assert fault.entry == FILE
+
+
+def test_what_was_withheld_is_reported_and_never_verified(records: Records) -> None:
+    report = verify_pack(pack_with(records, honest_handover(records, SILO), redact=("silo:silo-1",)))
+    assert report.verified, report.fault
+    assert report.withheld == (f"{FILE}: the whole file",)
+    assert report.summary["approved"] == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"entry": FILE, "field": "*"}], "cannot be withheld"),
+        ([{"entry": "dp/ledger/silo-1.jsonl", "field": "*"}], "cannot be withheld"),
+        ([{"entry": "log/aggregator.jsonl", "field": "reason"}], "redacted, listed otherwise"),
+        ([{"entry": "silos/silo-9.json", "field": "*"}] * 2, "listed twice"),
+    ],
+)
+def test_a_list_of_redactions_that_is_not_true_is_named(
+    records: Records, rows: list[dict[str, Any]], message: str
+) -> None:
+    files = files_of(pack_with(records, honest_handover(records, SILO)))
+    listed = [{"count": 1, "reason": "", "sha256": None} | row for row in rows]
+    files["REDACTIONS.json"] = canonical_bytes({"redactions": listed})
+    fault = verify_pack(resigned(files, records)).fault
+    assert fault is not None
+    assert fault.entry == "REDACTIONS.json"
+    assert message in fault.sentence

@@ -1,0 +1,73 @@
+"""What a silo hands over of a job, for evidence packs: people with their keys, and what they decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from privacy.canonical import canonical_bytes, sha256_hex
+from privacy.identity import SigningKey
+from tests.evidence_pack import AT, Records
+
+
+def decision(
+    records: Records, silo: str, by: str, role: str, key: SigningKey, /, **changes: Any
+) -> dict[str, Any]:
+    """One signed decision; ``changes`` are what a dishonest person writes into it."""
+    body = canonical_bytes(
+        {
+            "federation": records.federation.name,
+            "silo": silo,
+            "job": records.job.job,
+            "job_digest": records.job.digest,
+            "algorithm": records.job.training.algorithm,
+            "dataset": records.job.dataset,
+            "decision": "approve",
+            "by": by,
+            "role": role,
+            "at": AT,
+            "expires_at": "2026-06-02T03:04:05Z",
+            "reason": "",
+        }
+        | changes
+    )
+    signed = key.sign(b"sealsum/approval/v1\x00" + bytes.fromhex(sha256_hex(body)))
+    return {"body": body.decode(), "verify_key": key.verify_key, "signature": signed.hex()}
+
+
+def handover(
+    records: Records,
+    silo: str,
+    approvals: list[dict[str, Any]],
+    people: Mapping[str, SigningKey],
+    key: SigningKey | None = None,
+) -> bytes:
+    """The file of ``sealsum silo export``; ``key`` is another's where somebody pretends to be the silo."""
+    body = canonical_bytes(
+        {
+            "handover": "sealsum-handover/1",
+            "federation": records.federation.name,
+            "silo": silo,
+            "job": records.job.job,
+            "job_digest": records.job.digest,
+            "dataset": records.job.dataset,
+            "ledger": records.ledgers[silo].lines().decode().split("\n")[:-1],  # type: ignore[index]  # an id
+            "people": {
+                name: {"roles": ["data_steward", "dpo"], "verify_key": key.verify_key}
+                for name, key in people.items()
+            },
+            "approvals": approvals,
+        }
+    )
+    signing = key or records.federation.key(silo)
+    signed = signing.sign(b"sealsum/handover/v1\x00" + bytes.fromhex(sha256_hex(body)))
+    return canonical_bytes(
+        {"body": body.decode(), "verify_key": signing.verify_key, "signature": signed.hex()}
+    )
+
+
+def honest_handover(records: Records, silo: str) -> bytes:
+    """One data steward, who approved."""
+    key = SigningKey.generate()
+    said = decision(records, silo, "ada", "data_steward", key)
+    return handover(records, silo, [said], {"ada": key})
