@@ -48,7 +48,9 @@ COMMANDS: dict[str, Lazy] = {
     ),
     "query": Lazy("sealsum.query_commands:query", "Ask for statistics, or metrics of a model, under DP."),
     "tune": Lazy("sealsum.tune_command:tune", "Search a job's settings on public or made-up records."),
-    "audit": Lazy("sealsum.evidence_commands:audit", "Evidence for an auditor: export, redact, report, keep; and attacks."),
+    "audit": Lazy(
+        "sealsum.evidence_commands:audit", "Evidence for an auditor: export, redact, report, keep; attacks."
+    ),
 }
 
 EXTRAS: dict[str, str] = {

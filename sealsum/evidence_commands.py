@@ -62,7 +62,7 @@ class AuditCommands(LazyGroup):
 
 @click.group(cls=AuditCommands)
 def audit() -> None:
-    """Evidence for an auditor: export, redact, report, keep; and attacks."""
+    """Evidence for an auditor: export, redact, report, keep; attacks."""
 
 
 @audit.command(short_help="Collect a job's evidence into one file.")
