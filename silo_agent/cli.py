@@ -30,7 +30,7 @@ class SiloGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
         if cmd_name in self.lazy:
-            command = getattr(importlib.import_module(self.lazy[cmd_name]), cmd_name)
+            command = getattr(importlib.import_module(self.lazy[cmd_name]), cmd_name.replace("-", "_"))
             return command if isinstance(command, click.Command) else None
         return super().get_command(ctx, cmd_name)
 

@@ -6,7 +6,7 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 from rich.console import Console
@@ -14,22 +14,14 @@ from rich.table import Table
 
 from privacy.canonical import canonical_bytes
 from privacy.chain import Entry
-from privacy.errors import ConfigurationError
-from privacy.ids import SiloId
 from privacy.keystore import load_identity
-from silo_agent.ledger.books import ledger_path
+from silo_agent.cli import SiloGroup
 from silo_agent.ledger.export import exported
-from silo_agent.ledger.ledger import ledger_origin, read_account
+from silo_agent.ledger.ledger import read_account
 from silo_agent.ledger.statement import statement_of
+from silo_agent.ledger_options import config_option as config_option  # others import it from here
+from silo_agent.ledger_options import find_ledger
 from silo_agent.settings import read_settings
-
-config_option = click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("/etc/sealsum/silo.yaml"),
-    show_default=True,
-    help="The silo's settings.",
-)
 
 
 @click.command()
@@ -74,9 +66,18 @@ def _budget_table(statement: dict[str, Any]) -> Table:
     return table
 
 
-@click.command()
+class LedgerGroup(SiloGroup):
+    """The commands under ``ledger``: what mends one dials out, what shows one does not."""
+
+    lazy: ClassVar[dict[str, str]] = {
+        "restore": "silo_agent.recovery_commands",
+        "write-off": "silo_agent.recovery_commands",
+    }
+
+
+@click.group(cls=LedgerGroup, invoke_without_command=True)
 @config_option
-@click.option("--dataset", required=True, help="Name of a dataset in the settings.")
+@click.option("--dataset", help="Name of a dataset in the settings.")
 @click.option(
     "--json", "as_json", is_flag=True, help="The entries as they stand, one a line: what a pack takes."
 )
@@ -86,15 +87,16 @@ def _budget_table(statement: dict[str, Any]) -> Table:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write entries, verify key and statement to one file, which verifies offline.",
 )
-def ledger(config: Path, dataset: str, as_json: bool, target: Path | None) -> None:
+@click.pass_context
+def ledger(
+    context: click.Context, config: Path, dataset: str | None, as_json: bool, target: Path | None
+) -> None:
     """Verify a dataset's ledger from its first entry, and show it. Exits 5 if it does not verify."""
-    settings = read_settings(config)
-    identity = load_identity(settings.state_dir)
-    if dataset not in settings.datasets:
-        known = ", ".join(settings.datasets)
-        raise ConfigurationError(f"--dataset: expected one of {known}, got {dataset!r}")
-    origin = ledger_origin(identity.pin.federation, SiloId(identity.pin.party), dataset)
-    path = ledger_path(settings.state_dir, dataset)
+    if context.invoked_subcommand is not None:
+        return
+    if dataset is None:
+        raise click.UsageError("Missing option '--dataset'.")
+    _, identity, path, origin = find_ledger(config, dataset)
     _, entries = read_account(path, origin, identity.signing.verify_key)
     if target is not None:
         key = identity.signing.verify_key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from privacy.ids import SiloId
 from privacy.keystore import Identity
 from silo_agent.delivery import Delivery
@@ -27,5 +29,6 @@ class WholeLedgers:
         if self._asked is delivery:
             return
         silo, key = SiloId(self._identity.pin.party), self._identity.signing.verify_key
-        self._books.assert_hold(open_witnessed(delivery.witnessed_heads(), silo, key))
+        seen = open_witnessed(delivery.witnessed_heads(), silo, key)
+        self._books.assert_whole(seen, datetime.now(UTC))
         self._asked = delivery

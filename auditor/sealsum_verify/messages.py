@@ -50,13 +50,14 @@ class Chain:
 
     file: str
     entries: tuple[Json, ...]
-    hashes: tuple[str, ...]
-    """That of entry ``seq`` is at ``seq + 1``, behind the empty chain's."""
+    hashes: Mapping[int, str]
+    """By place; the empty chain's is at −1."""
+    written_off: int = 0
+    """In a ledger: how many times entries were given up as lost."""
 
     def holds(self, head: Json) -> bool:
         """Whether a head that somebody witnessed lies in this chain."""
-        place = head["seq"] + 1
-        return 0 <= place < len(self.hashes) and bool(self.hashes[place] == head["hash"])
+        return bool(self.hashes.get(head["seq"]) == head["hash"])
 
     def find(self, kind: str, field: str, value: str) -> list[Json]:
         """The entries of ``kind`` in whose body ``field`` is ``value``."""
@@ -102,27 +103,36 @@ def signed_bytes(kind: str, context: str, sender: str, recipient: str, body: byt
     return b"sealsum/envelope/v1\x00" + b"".join(len(one).to_bytes(8, "little") + one for one in fields)
 
 
-def read_chain(raw: bytes, origin: str, key: str, file: str) -> Chain:
+def read_chain(raw: bytes, origin: str, key: str, file: str, *, may_lose: bool = False) -> Chain:
     """Verify a chain from its first entry, one canonical entry a line:
 
     (1) the file ends with a whole line; (2) each entry names this chain, its place in it and the hash of
-    the entry before it; (3) the chain's owner signed it.
+    the entry before it, or, in a ledger (``may_lose``), gives up lost entries and follows the furthest of
+    them; (3) the chain's owner signed it.
     """
     demand(raw.endswith(b"\n") or not raw, file, "expected it to end with a whole line")  # (1)
     entries: list[Json] = []
-    hashes = [NOTHING]
+    hashes, last, given_up = {-1: NOTHING}, -1, 0
     for number, line in enumerate(raw.split(b"\n")[:-1]):
         where = f"{file} entry {number}"
         entry = read_document(line, "entry", where)
         # (2)
         demand(entry["origin"] == origin, where, f"expected an entry of {origin}")
-        demand(entry["seq"] == number, where, f"expected entry {number}, got {entry['seq']}")
-        demand(entry["prev"] == hashes[-1], where, "it does not follow the entry before it")
+        place, before = last + 1, hashes[last]
+        if may_lose and entry["kind"] == "written_off":
+            lost = entry["body"]
+            check_shape(lost, "written_off", where)
+            here = bool(lost["lost"]) and lost["after"] == {"seq": last, "hash": hashes[last]}
+            demand(here, where, "it gives up entries that are here")
+            place, before = max(last, lost["lost"][-1]["seq"]) + 1, lost["lost"][-1]["hash"]
+            given_up += 1
+        demand(entry["seq"] == place, where, f"expected entry {place}, got {entry['seq']}")
+        demand(entry["prev"] == before, where, "it does not follow the entry before it")
         # (3)
         unsigned = {field: value for field, value in entry.items() if field != "signature"}
         digest = digest_of("sealsum/chain/v1", unsigned)
         message = b"sealsum/chain-signature/v1\x00" + bytes.fromhex(digest)
         check_signature(key, message, entry["signature"], where, "entry")
         entries.append(entry)
-        hashes.append(digest)
-    return Chain(file, tuple(entries), tuple(hashes))
+        hashes[place], last = digest, place
+    return Chain(file, tuple(entries), hashes, given_up)

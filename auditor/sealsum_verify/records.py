@@ -107,7 +107,7 @@ def check_ledgers(
     for file in (name for name in files if name.startswith("dp/ledger/")):
         silo = file.removeprefix("dp/ledger/").removesuffix(".jsonl")
         origin = f"{roster.charter['federation']}/ledger/{silo}/{job.terms['dataset']}"
-        ledger = read_chain(files[file], origin, roster.key(silo, "silo", file), file)  # (a)
+        ledger = read_chain(files[file], origin, roster.key(silo, "silo", file), file, may_lose=True)  # (a)
         begun, spent = _replay(ledger, job, known, log)  # (b) to (d)
         ledgers[silo] = ledger, begun
         if spent is not None:
@@ -119,7 +119,8 @@ def check_ledgers(
             demand(silo in ledgers, file, "it is missing, and the silo took part")
             ledger, places = ledgers[silo]
             named = f"entry {head['seq']} as {one.offer.entry} names it"
-            demand(ledger.holds(head), file, f"it lacks {named}")
+            gone = "; its silo wrote off entries, whose cost nobody can show" if ledger.written_off else ""
+            demand(ledger.holds(head), file, f"it lacks {named}{gone}")
             charged = places.get(one.offer.context, head["seq"] + 1) <= head["seq"]
             demand(charged, file, f"{one.offer.entry} was not begun before the silo took part")
     # (f)
@@ -139,6 +140,7 @@ def _replay(
     reached: dict[str, int] = {}  # a job's last round that began
     spent: Spending | None = None
     caps: Json | None = None
+    closed = False
     for entry in ledger.entries:
         where, body = f"{ledger.file} entry {entry['seq']}", entry["body"]
         # (b)
@@ -150,6 +152,11 @@ def _replay(
             composed = caps is None or same(caps["filter"], body["filter"])
             demand(composed, where, "it changes how jobs compose, which its first entry fixed")
             caps = body
+        closed = closed or entry["kind"] == "written_off"
+        ended = closed and entry["kind"] not in ("open", "written_off")
+        demand(not ended, where, "it follows a write-off, after which all of the budget counts as spent")
+        if closed:
+            continue
         demand(caps is not None, where, "expected the ledger to begin with an open entry")
         if caps is None or entry["kind"] not in ("reserve", "begin"):
             continue

@@ -92,6 +92,7 @@ SHAPES = {
     "orders": "order:int fallback_order:int",
     "reserve": "job:name job_digest:hex dataset:name first_round:int last_round:int event:event "
     "fallback:event? delta:real log_head:head",
+    "written_off": "after:head lost:[head] witnesses:[name]",
     "begin": "job_digest:hex context:hex round:int log_head:head",
     "event": "mechanism:text sample_rate:real noise_multiplier:real steps:int",
     "handover": "body:handed_over verify_key:hex signature:signature",

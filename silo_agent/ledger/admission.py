@@ -30,6 +30,18 @@ class CapReached(BudgetExhausted):
         self.cap = cap
 
 
+class LedgerWrittenOff(CapReached):
+    """Entries were lost: what they charged is unknown, so all of the lifetime budget counts as spent."""
+
+    def __init__(self) -> None:
+        BudgetExhausted.__init__(
+            self,
+            "epsilon.lifetime: entries of this dataset's ledger were lost and written off, so all of its "
+            "budget counts as spent, whatever the caps; it takes part in no more rounds with DP",
+        )
+        self.cap = "epsilon.lifetime"
+
+
 @dataclass(frozen=True)
 class RoundCharge:
     """What one round asks of the ledgers of all whose patients it may read."""
@@ -96,7 +108,13 @@ class Quote:
 def quote(
     opening: Opening, account: Account, job_digest: Digest, job: JobCharge, more: int, now: datetime
 ) -> Quote:
-    """Price the account with ``more`` rounds of a job on top of what ``job`` has reserved already."""
+    """Price the account with ``more`` rounds of a job on top of what ``job`` has reserved already.
+
+    Raises:
+        LedgerWrittenOff: nobody knows what the account has reserved.
+    """
+    if account.written_off:
+        raise LedgerWrittenOff
     at = max(now, account.latest)
     after = replace(job, rounds=job.rounds + more, times=(*job.times, (at, more)))
     jobs = {**account.jobs, job_digest: after}.values()

@@ -85,6 +85,7 @@ class Books:
                     identity.signing,
                     opening_for(dataset, settings, policy),
                     now,
+                    declare=False,
                 )
         except BaseException:
             self.close()
@@ -97,8 +98,9 @@ class Books:
         """Number of the job's last round that began on any dataset; 0 for a new job."""
         return max(ledger.last_round(job_digest) for ledger in self._ledgers.values())
 
-    def assert_hold(self, seen: Iterable[Witness]) -> None:
-        """Refuse to go on from a ledger that lacks an entry which a server has seen signed by this silo.
+    def assert_whole(self, seen: Iterable[Witness], now: datetime) -> None:
+        """Refuse to go on from a ledger that lacks an entry which a server has seen signed by this silo. Only
+        then do the ledgers say which caps are in force: an entry behind a gap would make it final.
 
         Raises:
             LedgerDamaged: naming the dataset, both heads, the server, and what to do.
@@ -111,6 +113,8 @@ class Books:
             elif not ledger.holds(witness.head):
                 path = ledger_path(self._settings.state_dir, witness.dataset)
                 raise lacking(path, witness.dataset, ledger.head, witness)
+        for ledger in self._ledgers.values():
+            ledger.declare(now)
 
     def all_spent(self) -> bool:
         """Whether no dataset has budget for another round, ever."""

@@ -15,33 +15,46 @@ import errno
 import fcntl
 import logging
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pydantic import ValidationError
-
-from privacy.canonical import canonical_bytes, parse_canonical
-from privacy.chain import EMPTY, MAX_ENTRY_BYTES, Entry, Head, next_entry, parse_entry, verify_entries
-from privacy.errors import ConfigurationError, LedgerDamaged, MalformedMessage, SealsumError
+from privacy.canonical import canonical_bytes, sha256_hex
+from privacy.chain import (
+    EMPTY,
+    MAX_ENTRY_BYTES,
+    Entry,
+    Head,
+    next_entry,
+    parse_entry,
+    verify_entries,
+)
+from privacy.errors import ConfigurationError, LedgerDamaged, SealsumError
 from privacy.identity import SigningKey
-from silo_agent.durable import private_directory, sync_directory
+from silo_agent.durable import private_directory, sync_directory, write_durably
+from silo_agent.ledger.journal_head import (
+    SECTOR,
+    Places,
+    assert_reaches,
+    head_path,
+    record_of,
+    stored_head,
+)
 
 _log = logging.getLogger(__name__)
-
-_SECTOR = 512
-"""Bytes that a disk writes as a whole or not at all; every head fits."""
 
 
 class Journal:
     """The one writer of a journal. A second process that opens the same file is refused."""
 
-    def __init__(self, path: Path, origin: str, key: SigningKey) -> None:
+    def __init__(self, path: Path, origin: str, key: SigningKey, *, mending: bool = False) -> None:
         """Open and verify, in this order:
 
         (1) take the lock; (2) drop a torn last line, which nobody was told about; (3) verify every link
-        and signature; (4) refuse a journal that lacks the entry its head file names.
+        and signature; (4) refuse a journal that lacks the entry its head file names. For ``mending`` (4) is
+        left out, and the journal takes entries that were signed before.
 
         Raises:
             ConfigurationError: another process holds the journal. LedgerDamaged: (3), (4).
@@ -66,14 +79,29 @@ class Journal:
                 )
                 os.ftruncate(self._descriptor, len(whole))
                 os.fsync(self._descriptor)
-            self._size = len(whole)
-            self._entries = _verified(whole, path, origin, key.verify_key)  # (3), (4)
-            self._hashes = {entry.seq: entry.hash for entry in self._entries}
-            self._head = os.open(_head_path(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if mending:
+                whole = self._cut(whole)
+            self._entries = _verified(whole, path, origin, key.verify_key)  # (3)
+            self._places = Places(self._entries)
+            self.kept_head = stored_head(path)
+            if not mending:
+                assert_reaches(path, self._entries, self._places, self.kept_head)  # (4)
+            self._head = os.open(head_path(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             sync_directory(path.parent)
         except BaseException:
             self.close()
             raise
+
+    def _cut(self, whole: bytes) -> bytes:
+        """The lines before the first that does not verify; if one does not, all stay in a file beside it."""
+        kept = _verifiable(whole, self._origin, self._key.verify_key)
+        if len(kept) < len(whole):
+            aside = self.path.with_name(f"{self.path.stem}.damaged-{sha256_hex(whole)[:12]}")
+            write_durably(aside, whole)
+            _log.warning("ledger_cut", extra={"path": str(self.path), "all": str(aside)})
+            os.ftruncate(self._descriptor, len(kept))
+            os.fsync(self._descriptor)
+        return kept
 
     def _lock(self) -> None:
         try:
@@ -94,8 +122,8 @@ class Journal:
         return self._entries[-1].head if self._entries else EMPTY
 
     def holds(self, head: Head) -> bool:
-        """Whether that entry is in it."""
-        return self._hashes.get(head.seq) == head.hash
+        """Whether that entry is in it, or was written off."""
+        return self._places.hold(head)
 
     def append(self, kind: str, body: dict[str, Any], now: datetime, *, head_durably: bool = True) -> Entry:
         """Sign and store one entry; it is on disk when this returns, with ``head_durably`` its head too.
@@ -104,21 +132,42 @@ class Journal:
             SealsumError: the disk refused. The journal takes no more entries until it is opened anew,
                 because after a failed fsync nobody knows what is on disk.
         """
+        entry = next_entry(self.head, self._origin, stamp(now), kind, body, self._key)
+        self.take(entry)
+        self.confirm(durably=head_durably)
+        return entry
+
+    def take(self, entry: Entry) -> None:
+        """Store an entry that is signed and known to follow the last; it is on disk when this returns, its
+        head is not.
+
+        Raises:
+            SealsumError: as ``append``.
+        """
         if self._failed:
             raise SealsumError(f"{self.path}: an earlier write failed; restart the agent")
-        at = now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        entry = next_entry(self.head, self._origin, at, kind, body, self._key)
         line = canonical_bytes(entry) + b"\n"
         try:
             self._write(line)
-            self._entries.append(entry)
-            self._hashes[entry.seq] = entry.hash
-            self._size += len(line)
-            self._write_head(entry.head, head_durably)
         except OSError as error:
-            self._failed = True
-            raise SealsumError(f"{self.path}: cannot be written ({error.strerror}); free the disk") from error
-        return entry
+            raise self._failure(error) from error
+        self._entries.append(entry)
+        self._places.add(entry)
+
+    def confirm(self, *, durably: bool = True) -> None:
+        """Let the head file name the last entry.
+
+        Raises:
+            SealsumError: as ``append``.
+        """
+        try:
+            self._write_head(self.head, durably)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> SealsumError:
+        self._failed = True
+        return SealsumError(f"{self.path}: cannot be written ({error.strerror}); free the disk")
 
     def _write(self, line: bytes) -> None:
         written = 0
@@ -127,8 +176,8 @@ class Journal:
         os.fsync(self._descriptor)
 
     def _write_head(self, head: Head, durably: bool) -> None:
-        if self._head is None or os.pwrite(self._head, _record(head), 0) != _SECTOR:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), str(_head_path(self.path)))
+        if self._head is None or os.pwrite(self._head, record_of(head), 0) != SECTOR:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(head_path(self.path)))
         if durably:
             os.fsync(self._head)
 
@@ -156,11 +205,18 @@ def read_journal(path: Path, origin: str, verify_key: str) -> tuple[Entry, ...]:
     """
     try:
         # The head first: entries that follow meanwhile only make the journal longer.
-        head = _stored_head(path)
+        head = stored_head(path)
         raw = path.read_bytes()
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path}: no such ledger; nothing was trained on this dataset") from error
-    return tuple(_verified(_whole_lines(raw), path, origin, verify_key, head))
+    entries = _verified(_whole_lines(raw), path, origin, verify_key)
+    assert_reaches(path, entries, Places(entries), head)
+    return tuple(entries)
+
+
+def stamp(now: datetime) -> str:
+    """A time as entries say it."""
+    return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _whole_lines(raw: bytes) -> bytes:
@@ -168,46 +224,18 @@ def _whole_lines(raw: bytes) -> bytes:
     return raw[: raw.rfind(b"\n") + 1]
 
 
-def _verified(
-    whole: bytes, path: Path, origin: str, verify_key: str, head: Head | None = None
-) -> list[Entry]:
+def _verifiable(whole: bytes, origin: str, verify_key: str) -> bytes:
+    lines = whole.splitlines(keepends=True)
+    entries = (parse_entry(line.rstrip(b"\n")) for line in lines)
+    good = 0
+    with suppress(LedgerDamaged):
+        for _ in verify_entries(entries, origin, verify_key, may_lose=True):
+            good += 1
+    return b"".join(lines[:good])
+
+
+def _verified(whole: bytes, path: Path, origin: str, verify_key: str) -> list[Entry]:
     lines = whole.split(b"\n")[:-1]
     if any(len(line) > MAX_ENTRY_BYTES for line in lines):
         raise LedgerDamaged(f"{path}: expected entries of at most {MAX_ENTRY_BYTES} bytes")
-    entries = list(verify_entries((parse_entry(line) for line in lines), origin, verify_key))
-    witnessed = _stored_head(path) if head is None else head
-    if witnessed == EMPTY and len(entries) > 1:
-        raise LedgerDamaged(f"{_head_path(path)}: expected it beside a ledger of {len(entries)} entries")
-    if witnessed.seq >= len(entries):
-        raise LedgerDamaged(
-            f"{path}: a truncated ledger: expected {witnessed.seq + 1} entries, got {len(entries)}; "
-            "it was cut or restored from an older copy, do not train from it"
-        )
-    if witnessed != EMPTY and entries[witnessed.seq].hash != witnessed.hash:
-        raise LedgerDamaged(f"{path}: entry {witnessed.seq} is not the one its head file names")
-    return entries
-
-
-def _head_path(path: Path) -> Path:
-    return path.with_suffix(".head")
-
-
-def _record(head: Head) -> bytes:
-    return canonical_bytes(head).ljust(_SECTOR - 1) + b"\n"
-
-
-def _stored_head(path: Path) -> Head:
-    """The witnessed head; a file that was made and not yet written says as little as none."""
-    file = _head_path(path)
-    try:
-        raw = file.read_bytes()
-        while (again := file.read_bytes()) != raw:  # the agent was writing
-            raw = again
-    except FileNotFoundError:
-        return EMPTY
-    if not raw:
-        return EMPTY
-    try:
-        return Head.model_validate(parse_canonical(raw.rstrip(), _SECTOR))
-    except (MalformedMessage, ValidationError) as error:
-        raise LedgerDamaged(f"{_head_path(path)}: expected the ledger's head") from error
+    return list(verify_entries(map(parse_entry, lines), origin, verify_key, may_lose=True))

@@ -70,8 +70,18 @@ def ledger_origin(federation: str, silo: SiloId, dataset: str) -> str:
 class Ledger:
     """One dataset's budget, held by the one process that may spend it; its threads take turns."""
 
-    def __init__(self, path: Path, origin: str, key: SigningKey, opening: Opening, now: datetime) -> None:
-        """Open or create. A change of caps by their owner is recorded as another ``open`` entry.
+    def __init__(
+        self,
+        path: Path,
+        origin: str,
+        key: SigningKey,
+        opening: Opening,
+        now: datetime,
+        *,
+        declare: bool = True,
+    ) -> None:
+        """Open or create. A change of caps by their owner is recorded as another ``open`` entry: at once, or
+        by ``declare``, where it is not known yet whether this ledger is whole.
 
         Raises:
             LedgerDamaged, ConfigurationError: as ``Journal``; or an earlier release wrote it.
@@ -91,12 +101,18 @@ class Ledger:
             if self._account.first_opening is not None:
                 opening = kept_orders(self._account.first_opening, opening)
                 assert_same_composition(self._account.first_opening, opening, path)
-            if held != opening:
-                self._append("open", opening.model_dump(mode="json"), now)
+            self._opening = opening
+            if declare:
+                self.declare(now)
         except BaseException:
             self._journal.close()
             raise
-        self._opening = opening
+
+    def declare(self, now: datetime) -> None:
+        """Record the caps in force, if the ledger does not say so yet."""
+        with self._turn:
+            if self._account.opening != self._opening:
+                self._append("open", self._opening.model_dump(mode="json"), now)
 
     @property
     def head(self) -> Head:
@@ -115,18 +131,20 @@ class Ledger:
     def covers(self, job_digest: Digest, number: int) -> bool:
         """Whether that round is reserved and may still begin."""
         job = self._account.jobs.get(job_digest)
-        return job is not None and job.holds(number)
+        return job is not None and job.holds(number) and not self._account.written_off
 
     def is_open(self, context: Context) -> bool:
         """Whether that round has begun and is the last of a block that is not settled."""
         job_digest, number = self._account.begun.get(context, (None, 0))
-        if job_digest is None:
+        if job_digest is None or self._account.written_off:
             return False
         job = self._account.jobs[job_digest]
         return not job.settled and number == job.block[1]
 
     def is_spent(self) -> bool:
         """Whether the lifetime caps leave no room for any round."""
+        if self._account.written_off:
+            return True
         caps, life = self._opening.epsilon, lifetime_of(self._opening, self._account.jobs.values())
         no_delta = self._opening.filter is None and life.delta >= self._opening.delta_max
         return (
@@ -139,7 +157,7 @@ class Ledger:
         """Compute what ``reserve`` will need for a coming round of a job that is known, so that it finds it
         cached. Changes nothing."""
         job = self._account.jobs.get(job_digest)
-        if job is not None and not job.holds(number):
+        if job is not None and not job.holds(number) and not self._account.written_off:
             quote(self._opening, self._account, job_digest, job, block_size(number, rounds), now)
 
     def assess(self, charge: RoundCharge, now: datetime) -> tuple[Reserve | None, Quote]:
@@ -178,6 +196,7 @@ class Ledger:
         """
         with self._turn:
             block, quoted = self.assess(charge, now)
+            self.declare(now)
             if block is not None:
                 self._settle(charge.job_digest, now)
                 self._append("reserve", block.model_dump(mode="json"), now)

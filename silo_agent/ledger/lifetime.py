@@ -52,6 +52,12 @@ def lifetime_of(opening: Opening, jobs: Iterable[JobCharge]) -> Lifetime:
     )
 
 
+def all_of_it(opening: Opening) -> Lifetime:
+    """What counts as spent once entries were lost for good: everything that the caps allow."""
+    caps = opening.epsilon
+    return Lifetime(caps.lifetime, caps.of_fallback.lifetime, opening.delta_max)
+
+
 def period_of(opening: Opening, jobs: Iterable[JobCharge], at: datetime) -> Lifetime:
     """What was reserved within the last ``period_days``: ε and δ add up, whatever the lifetime does."""
     start = at - timedelta(days=opening.period_days or 0)

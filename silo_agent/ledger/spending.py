@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from privacy.chain import Entry
+from privacy.chain import WRITTEN_OFF, Entry
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
 from privacy.errors import ConfigurationError, Conflict, LedgerDamaged
@@ -118,6 +118,9 @@ class Account:
     begun: dict[Context, tuple[Digest, int]] = field(default_factory=dict)
     """Rounds whose batches and noise were drawn: job and number."""
 
+    written_off: bool = False
+    """Entries are lost for good: nothing is left of the lifetime budget, whatever the caps."""
+
     @property
     def rounds(self) -> int:
         """Rounds reserved by all jobs."""
@@ -137,9 +140,13 @@ class Account:
             raise LedgerDamaged(f"ledger: entry {entry.seq}: its body is not a {entry.kind}") from error
 
     def _apply(self, entry: Entry) -> None:
-        if self.opening is None and entry.kind != "open":
+        if self.opening is None and entry.kind not in ("open", WRITTEN_OFF):
             raise LedgerDamaged("ledger: expected it to start with an open entry")
-        if entry.kind == "open":
+        if self.written_off and entry.kind != "open":
+            raise LedgerDamaged(f"ledger: entry {entry.seq}: {entry.kind} in a ledger that was written off")
+        if entry.kind == WRITTEN_OFF:
+            self.written_off = True
+        elif entry.kind == "open":
             _refuse_other_format(entry)
             self.opening = Opening.model_validate(entry.body)
             self.first_opening = self.first_opening or self.opening

@@ -10,7 +10,7 @@ from privacy.keystore import Identity
 from silo_agent.ledger.books import ledger_path, opening_for
 from silo_agent.ledger.entries import Opening
 from silo_agent.ledger.ledger import ledger_origin, read_account
-from silo_agent.ledger.lifetime import lifetime_of, period_of
+from silo_agent.ledger.lifetime import all_of_it, lifetime_of, period_of
 from silo_agent.ledger.spending import Account
 from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import SiloSettings
@@ -38,11 +38,12 @@ def statement_of(settings: SiloSettings, identity: Identity, now: datetime) -> d
 
 def dataset_statement(opening: Opening, account: Account, now: datetime) -> dict[str, Any]:
     """One dataset's account: caps, spent, left, and each job."""
-    life = lifetime_of(opening, account.jobs.values())
+    life = all_of_it(opening) if account.written_off else lifetime_of(opening, account.jobs.values())
     caps, own = opening.epsilon, opening.epsilon.of_fallback
     return {
         "unit": opening.unit,
         "adjacency": opening.adjacency,
+        "written_off": account.written_off,
         "composition": "basic" if opening.filter is None else "filter",
         "caps": {
             "epsilon": {"round": caps.round, "job": caps.job, "lifetime": caps.lifetime},

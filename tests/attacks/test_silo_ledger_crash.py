@@ -26,6 +26,7 @@ from privacy.ids import Context, Digest, JobId
 from silo_agent.ledger import journal as journal_module
 from silo_agent.ledger.admission import RoundCharge, block_size
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
+from silo_agent.ledger.journal_head import record_of
 from silo_agent.ledger.ledger import Ledger, read_account
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -340,6 +341,6 @@ def test_a_ledger_and_its_head_restored_together_open_here_and_are_caught_by_the
     with Ledger(path, ORIGIN, KEY, OPENING, NOW) as ledger:
         assert ledger.head.seq < witnessed.seq
     path.write_bytes(backup[path])
-    path.with_suffix(".head").write_bytes(journal_module._record(witnessed))
+    path.with_suffix(".head").write_bytes(record_of(witnessed))
     with pytest.raises(LedgerDamaged, match="truncated ledger"):
         Ledger(path, ORIGIN, KEY, OPENING, NOW)
