@@ -94,6 +94,7 @@ class Silo:
     @contextmanager
     def books(self, now: datetime = NOW) -> Iterator[Books]:
         books = Books(self.identity, self.settings, self.policy, now)
+        books.assert_whole((), now)
         try:
             yield books
         finally:

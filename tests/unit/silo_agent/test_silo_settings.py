@@ -151,7 +151,9 @@ def test_a_ledger_is_printed_only_if_it_verifies(tmp_path: Path) -> None:
     config = _enrolled(tmp_path)
     settings = read_settings(config)
     identity = load_identity(settings.state_dir)
-    Books(identity, settings, load_own_policy(settings), datetime.now(UTC)).close()
+    books = Books(identity, settings, load_own_policy(settings), datetime.now(UTC))
+    books.assert_whole((), datetime.now(UTC))
+    books.close()
     arguments = ["ledger", "--config", str(config), "--dataset", "cardio"]
     result = CliRunner().invoke(silo, [*arguments, "--json"])
     assert [parse_entry(line.encode()).kind for line in result.output.splitlines()] == ["open"]
