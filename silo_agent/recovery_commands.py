@@ -16,7 +16,7 @@ from privacy.chain import Head
 from privacy.errors import ConfigurationError, LedgerDamaged
 from privacy.ids import SiloId
 from privacy.keystore import Identity
-from silo_agent.charter_pin import CharterPin
+from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.delivery import Delivery
 from silo_agent.ledger.copies import read_copy
 from silo_agent.ledger.journal import Journal
@@ -94,7 +94,7 @@ def _seen(settings: SiloSettings, identity: Identity, dataset: str) -> tuple[Wit
     stopping = threading.Event()
     pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
     with FederationClient(identity, settings.aggregator_url, proxy=settings.proxy) as first:
-        pin.offer(first.get_envelope("/v1/charter"))
+        pin.offer(ask_for_charter(first))
     delivery = Delivery(identity, pin.charter, settings.proxy, stopping)
     try:
         answers = delivery.witnessed_heads()
