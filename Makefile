@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo setup test check test-slow aggregator-venv threshold-he clean
+.PHONY: demo setup test check test-slow aggregator-venv threshold-he oidc-provider clean
 
 demo: setup
 	$(BIN)/sealsum demo $(DEMO_ARGS)
@@ -34,7 +34,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-slow: setup aggregator-venv threshold-he
+test-slow: setup aggregator-venv threshold-he oidc-provider
 	$(BIN)/pytest -m 'slow and not e2e' -n 2 --durations=15 tests
 	$(BIN)/pytest -m e2e --durations=15 tests
 
@@ -44,6 +44,13 @@ aggregator-venv: .venv-aggregator/.installed
 .venv-aggregator/.installed: constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv-aggregator
 	.venv-aggregator/bin/pip install --quiet -c constraints.txt -e '.[aggregator]'
+	touch $@
+
+# The OpenID provider that sealsum login is tested against, from npm by its lock file; it takes Node 20 or newer.
+oidc-provider: tests/e2e/oidc/node_modules/.installed
+
+tests/e2e/oidc/node_modules/.installed: tests/e2e/oidc/package-lock.json
+	npm ci --prefix tests/e2e/oidc --ignore-scripts --no-audit --no-fund
 	touch $@
 
 # The interpreter that runs OpenFHE for threshold_bfv and threshold_ckks: CPython 3.10 (glibc 2.35 or newer) or
@@ -61,4 +68,4 @@ threshold-he: .venv-openfhe/.installed
 	done; echo "threshold-he: skipped, openfhe imports under no CPython 3.10 or 3.12 found here"
 
 clean:
-	rm -rf $(VENV) .venv-aggregator .venv-openfhe sealsum-demo
+	rm -rf $(VENV) .venv-aggregator .venv-openfhe tests/e2e/oidc/node_modules sealsum-demo
