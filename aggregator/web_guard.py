@@ -12,6 +12,7 @@ from starlette.responses import Response
 from aggregator.access import AGGREGATOR, REGISTRAR, SHARE_SERVER, Access, Table
 from aggregator.web_identity import caller
 from privacy.errors import ConfigurationError, NotAllowed
+from privacy.people import PersonRole
 from privacy.roster import Member
 
 
@@ -84,9 +85,8 @@ def assert_allowed(row: Access, request: Request) -> None:
         return
     # (3)
     if not found.roles & row.people:
-        raise NotAllowed(
-            f"{found.name}: this call is for {_or(row.people)}; this caller has the role {_or(found.roles)}"
-        )
+        wanted = _or(row.people) if row.people else "members of the charter, by their certificates"
+        raise NotAllowed(f"{found.name}: this call is for {wanted}; this caller has {_roles(found.roles)}")
     # (4)
     if row.scope is not None and found.scopes is not None and row.scope not in found.scopes:
         raise NotAllowed(
@@ -95,7 +95,11 @@ def assert_allowed(row: Access, request: Request) -> None:
 
 
 def _or(names: frozenset[Any]) -> str:
-    return " or ".join(sorted(names)) or "nobody here"
+    return " or ".join(sorted(names))
+
+
+def _roles(roles: frozenset[PersonRole]) -> str:
+    return f"the role {_or(roles)}" if roles else "no role here; groups become roles by oidc.roles"
 
 
 def assert_all_guarded(app: FastAPI, table: Table) -> None:

@@ -23,6 +23,7 @@ from privacy.canonical import canonical_bytes
 from privacy.identity import SigningKey
 from privacy.people import PERSON_ROLES, PersonRole
 from tests.aggregator_world import AsTlsPeer, World
+from tests.federation import Federation
 
 ISSUER = "https://login.test"
 CLIENT = "sealsum-cli"
@@ -97,10 +98,12 @@ class AccessWorld:
     root: Path
     issuer: Issuer = field(default_factory=Issuer)
     extra: dict[str, OperatorSettings] = field(default_factory=dict)
+    policy_text: str | None = None
+    operators_ca: Path | None = None
     oidc_changes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.world = World(self.root)
+        self.world = World(self.root, Federation(policy_text=self.policy_text))
         self.keys = {role: SigningKey.generate() for role in PERSON_ROLES}
 
     @property
@@ -117,7 +120,7 @@ class AccessWorld:
             "roles": {group(role): role for role in PERSON_ROLES},
         }
         return {
-            "operators": OperatorsSettings(people={**registered, **self.extra}),
+            "operators": OperatorsSettings(ca=self.operators_ca, people={**registered, **self.extra}),
             "oidc": OidcSettings.model_validate(oidc | self.oidc_changes),
         }
 

@@ -136,7 +136,7 @@ async def test_groups_that_are_not_mapped_give_no_role(tmp_path: Path) -> None:
             for path in ("/v1/whoami", "/v1/tokens", "/v1/charter"):
                 answer = await client.get(path)
                 assert answer.status_code == 403, (groups, path, answer.text)
-                assert "the role nobody here" in answer.json()["detail"]
+                assert "this caller has no role here" in answer.json()["detail"]
 
 
 @on_loop

@@ -88,7 +88,8 @@ class Site:
     def rotate(self) -> None:
         """New signing keys at the provider."""
         self.provider.send_signal(signal.SIGHUP)
-        assert json.loads(_line(self.provider.stdout)) == {"rotated": True}
+        while _line(self.provider.stdout) != '{"rotated": true}\n':
+            assert self.provider.poll() is None
 
 
 @pytest.fixture
@@ -160,7 +161,8 @@ def test_a_login_is_refreshed_survives_new_keys_and_ends_with_logout(site: Site)
     page = re.search(r"open (https://\S+) and", _line(login.stderr))
     assert page is not None
     _confirm(site, page[1], "auditor")
-    assert login.wait(timeout=60) == 0
+    _, err = login.communicate(timeout=60)
+    assert login.returncode == 0, err
     before = site.kept()
     site.rotate()
     time.sleep(12)  # the provider's tokens live for 40 s, and are refreshed 30 s before their end
@@ -169,7 +171,8 @@ def test_a_login_is_refreshed_survives_new_keys_and_ends_with_logout(site: Site)
     while code == 2 and "unknown one" in err and time.time() < before["expires_at"] + 60:
         time.sleep(5)
         code, out, err = site.ran("whoami", "--json")
-    assert (code, json.loads(out)["roles"]) == (0, ["auditor"]), err
+    assert code == 0, err
+    assert json.loads(out)["roles"] == ["auditor"]
     after = site.kept()
     assert after["access_token"] != before["access_token"]
 
