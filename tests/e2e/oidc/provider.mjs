@@ -6,9 +6,15 @@ import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
 import Provider from 'oidc-provider';
+import MemoryAdapter from './node_modules/oidc-provider/lib/adapters/memory_adapter.js';
 
 const [keyFile, certFile] = process.argv.slice(2);
 const server = createServer({ key: readFileSync(keyFile), cert: readFileSync(certFile) });
+
+// One memory for the provider before and after its keys are rotated.
+class Memory extends MemoryAdapter {
+  constructor(model) { super(model); }
+}
 
 function signingKeys() {
   const key = (type, options, alg) => ({
@@ -19,6 +25,7 @@ function signingKeys() {
 
 function provider(issuer) {
   return new Provider(issuer, {
+    adapter: Memory,
     jwks: signingKeys(),
     clients: [{
       client_id: 'sealsum-cli',
