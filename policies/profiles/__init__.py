@@ -9,6 +9,10 @@ from privacy.errors import ConfigurationError
 PROFILES: dict[str, str] = {
     "cross-hospital-strict": "hostile aggregator, colluding silos, rare diseases, patient-level unit",
     "cross-hospital-one-server": "the same where nobody else runs a server: masks between hospitals",
+    "bank-consortium-competitive": "competitors that hide counts, weights and metrics from each other",
+    "single-operator-research": "one institution with several sites, honest but curious operator, one key",
+    "tee-hosted-aggregator": "aggregator in a foreign cloud, trusted with nothing: no attestation is checked",
+    "public-model-release": "parameters for everybody: small ε, once in a data set's life",
     "demo-hospitals": "cross-hospital-strict scaled to the four hospitals of the demonstration",
     "demo-validity": "demo-hospitals where hospitals prove a bound on their updates",
     "demo-queries": "demo-hospitals that also release statistics and metrics, each charged to the budget",
@@ -18,7 +22,6 @@ PROFILES: dict[str, str] = {
     "demo-ckks": "the same with shorter ciphertexts; models stay with the hospitals",
     "demo-threshold-bfv": "demo-hospitals with one server and a key a round that nobody holds alone",
     "demo-threshold-ckks": "the same in shorter ciphertexts, for a curious server that nobody helps",
-    "single-operator-research": "one institution with several sites, honest but curious operator",
 }
 """Name → whom it is for."""
 

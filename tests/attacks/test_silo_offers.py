@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from pydantic import ValidationError
 
 from policies.findings import PolicyRefusal
 from policies.loader import load_threat_model
-from policies.profiles import profile_text
 from privacy.chain import EMPTY
 from privacy.dp.events import round_event
 from privacy.errors import (
@@ -44,6 +42,7 @@ from silo_agent.participation import (
 )
 from silo_agent.settings import DatasetSettings
 from tests.federation import Federation, demo_policy_text
+from tests.unit.policies.policies_terms import bent
 
 FEDERATION = Federation()
 JOB = FEDERATION.job_spec()
@@ -224,7 +223,10 @@ def test_a_schema_that_the_datas_owner_has_not_read_is_refused() -> None:
 
 def test_a_job_that_protects_records_is_not_charged_to_a_ledger_that_counts_patients() -> None:
     """Else a threat model without DP admits a job that protects a patient less than its ε says."""
-    text = re.sub(r"    dp:\n( {6}.*\n)+", "    dp: none\n", profile_text("single-operator-research"))
+    curious = {"behaviour": "honest_but_curious", "colludes_with_silos": 0}
+    among_friends = {"assume.recipient.kind": "silos", "assume.network.tls_inspection": False}
+    no_dp = {"require.dp": "none", "assume.aggregator": curious, "release.model.to": "silos"}
+    text = bent({**among_friends, **no_dp})
     federation = Federation(policy_text=text)
     assert JOB.dp is not None
     job = federation.job_spec(dp=JOB.dp.model_copy(update={"unit": "record"}))

@@ -73,8 +73,13 @@ def test_giving_up_dp_moves_the_promise_to_the_other_list() -> None:
 
 def test_one_operator_audit_and_one_institution_are_admitted_weaknesses() -> None:
     said = str(explain(read_policy("single-operator-research").model))
-    assert "The operator of the share servers" in said
+    assert "The aggregator with any single silo" in said
     assert "One institution learning about its own sites" in said
+    one_operator = {
+        "assume.aggregator": {"behaviour": "honest_but_curious", "colludes_with_silos": 0},
+        "assume.share_servers": {"count": 2, "max_colluding": 0, "distinct_operators": False},
+    }
+    assert "The operator of the share servers" in str(explain(bent_policy(one_operator).model))
     audit = bent_policy({"mode": "audit", "data_class": "synthetic"})
     assert "they are recorded and pass" in str(explain(audit.model))
 
