@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policies.assumption import colluding_silos
+from policies.explain_evidence import agreed_and_proven, neither_agreed_nor_proven
 from policies.explain_scheme import parties_together, sum_only
 from policies.schema import DpRequirement, ThreatModel
 from policies.sentence import Sentence, spoken
@@ -37,13 +38,21 @@ def explain(model: ThreatModel) -> Explanation:
     metadata = model.metadata
     return Explanation(
         f"{metadata.name} v{metadata.version}",
-        (*sum_only(model), *_checked(model), *_noise(model), *_plans(model), *_release(model)),
+        (
+            *sum_only(model),
+            *_checked(model),
+            *_noise(model),
+            *_plans(model),
+            *_release(model),
+            *agreed_and_proven(model),
+        ),
         (
             *_mode(model),
             *parties_together(model),
             *_who_takes_part(model),
             *_within_the_bound(model),
             *_without_noise(model),
+            *neither_agreed_nor_proven(model),
             *_open_threats(model),
         ),
     )
@@ -113,6 +122,13 @@ def _plans(model: ThreatModel) -> Iterator[Sentence]:
         architectures = (
             f"{listed} listed architectures" if listed else "no architecture, as none is listed yet"
         )
+    yield Sentence(
+        f"No silo outweighs the others: an honest one holds at most {limits.max_weight_share:.0%} of a sum's "
+        "weight.",
+        "plans weigh silos alike, and each silo and server checks that"
+        if limits.max_weight_share < 1
+        else "max_weight_share is 1, and one silo may be nearly all of a sum",
+    )
     yield Sentence(
         f"No plan looser than agreed is trained: only {', '.join(allow.algorithms) or 'nothing'}, on "
         f"{architectures}, for at most {limits.rounds_max} rounds of {_size(limits.upload_bytes_max)}, "

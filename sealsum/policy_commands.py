@@ -1,18 +1,25 @@
-"""``sealsum policy``: read, check and explain threat models before anybody signs one."""
+"""``sealsum policy``: read, check, explain and compare threat models before anybody signs one."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
 
 import click
+from rich.console import Console
+from rich.table import Table
 
 from policies.explain import explain as explain_model
+from policies.fields import spoken_value
 from policies.findings import Finding, PolicyInvalid
 from policies.loader import load_threat_model
 from policies.profiles import PROFILES
+from policies.strictness import changes
+from policies.threat_table import LOCKS, Row, threat_table
 from privacy.secagg.threshold.parameters import JOINT_KEY_SCHEMES
+from sealsum.lazy_group import Lazy, LazyGroup
 from sealsum.policy_file import read_policy, read_policy_text
 
 NEEDS_OPENFHE = (
@@ -21,12 +28,28 @@ NEEDS_OPENFHE = (
 )
 
 
-@click.group()
+class PolicyGroup(LazyGroup):
+    """The commands below, and those whose libraries take longer to load."""
+
+    table = {
+        "simulate": Lazy(
+            "sealsum.policy_simulation:simulate", "Say whether a job would run, and what it would cost."
+        ),
+        "init": Lazy(
+            "sealsum.policy_init_command:init", "Draw the threat model first, then choose the lock."
+        ),
+    }
+
+
+@click.group(cls=PolicyGroup)
 def policy() -> None:
-    """List, show, check and explain threat models."""
+    """Draw, check, explain, compare and try threat models."""
 
 
 _POLICY = click.argument("policy_name", metavar="NAME|FILE")
+_PARENTS = click.option(
+    "--parent", "parents", multiple=True, metavar="NAME|FILE", help="A threat model that it extends."
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 
 
@@ -44,10 +67,11 @@ def list_profiles(as_json: bool) -> None:
 
 @policy.command()
 @_POLICY
+@_PARENTS
 @_JSON
-def show(policy_name: str, as_json: bool) -> None:
+def show(policy_name: str, parents: tuple[str, ...], as_json: bool) -> None:
     """Print a threat model; with --json, every field with its effective value."""
-    loaded = read_policy(policy_name)
+    loaded = read_policy(policy_name, parents)
     if as_json:
         click.echo(json.dumps({"digest": loaded.digest, "model": loaded.model.model_dump(mode="json")}))
         return
@@ -57,12 +81,13 @@ def show(policy_name: str, as_json: bool) -> None:
 
 @policy.command()
 @_POLICY
+@_PARENTS
 @_JSON
-def lint(policy_name: str, as_json: bool) -> None:
+def lint(policy_name: str, parents: tuple[str, ...], as_json: bool) -> None:
     """Check a threat model and report every fault; exits 0, or 78 if there are any."""
-    text = read_policy_text(policy_name)
+    text, above = read_policy_text(policy_name), [read_policy_text(parent) for parent in parents]
     try:
-        loaded = load_threat_model(text)
+        loaded = load_threat_model(text, above)
     except PolicyInvalid as invalid:
         if not as_json:
             raise
@@ -79,14 +104,65 @@ def lint(policy_name: str, as_json: bool) -> None:
 
 @policy.command()
 @_POLICY
+@_PARENTS
+@click.option("--table", "as_table", is_flag=True, help="Threat by threat, what each lock does against it.")
 @_JSON
-def explain(policy_name: str, as_json: bool) -> None:
+def explain(policy_name: str, parents: tuple[str, ...], as_table: bool, as_json: bool) -> None:
     """Say in sentences what a threat model protects against, what it does not, and why."""
-    explanation = explain_model(read_policy(policy_name).model)
+    model = read_policy(policy_name, parents).model
+    explanation, rows = explain_model(model), threat_table(model)
     if as_json:
-        click.echo(json.dumps(asdict(explanation)))
+        table = [asdict(row) | {"answered": row.answered} for row in rows]
+        click.echo(json.dumps(asdict(explanation) | {"table": table}))
+    elif as_table:
+        print_table(rows)
+    else:
+        click.echo(str(explanation))
+
+
+@policy.command()
+@click.argument("before", metavar="NAME|FILE")
+@click.argument("after", metavar="NAME|FILE")
+@_PARENTS
+@_JSON
+def diff(before: str, after: str, parents: tuple[str, ...], as_json: bool) -> None:
+    """Say field by field what AFTER tightens, loosens or changes of BEFORE, by the values in force."""
+    old, new = read_policy(before, parents), read_policy(after, parents)
+    found = list(changes(old.model, new.model))
+    if as_json:
+        plain = [
+            {
+                "field": change.path,
+                "before": spoken_value(change.before),
+                "after": spoken_value(change.after),
+                "verdict": change.verdict,
+            }
+            for change in found
+        ]
+        click.echo(json.dumps({"before": old.digest, "after": new.digest, "changes": plain}))
         return
-    click.echo(str(explanation))
+    for change in found:
+        click.echo(
+            f"{change.verdict:<10} {change.path}: {spoken_value(change.before)} → {spoken_value(change.after)}"
+        )
+    if not found:
+        click.echo("the same in every field" + ("" if old.digest == new.digest else "; the texts differ"))
+
+
+def print_table(rows: Iterable[Row]) -> None:
+    """Effects as a matrix, then the reason for each."""
+    rows = list(rows)
+    matrix = Table("threat", *LOCKS)
+    for row in rows:
+        effects = (row.cells[lock].effect for lock in LOCKS)
+        matrix.add_row(row.threat, *("–" if effect == "not asked" else effect for effect in effects))
+    Console(width=100).print(matrix)
+    for row in rows:
+        click.echo(f"\n{row.threat}")
+        for lock, cell in row.cells.items():
+            if cell.effect != "not asked":
+                line = f"{lock} {cell.effect}: {cell.because}"
+                click.echo(textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    "))
 
 
 def _plain(findings: Iterable[Finding]) -> list[dict[str, str]]:
