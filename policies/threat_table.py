@@ -197,13 +197,15 @@ def _all_servers(model: ThreatModel) -> Cell:
 
 def _poisoning(model: ThreatModel) -> Cell:
     silos = max(model.spec.assume.silos.max_poisoning, 1)
-    against = supposing(
-        model, {"assume.out_of_scope": ("silo_host_compromise",), "assume.silos.max_poisoning": silos}
-    )
-    refusals = list(open_threats_are_named(against))
-    if refusals:
-        return Cell("does not", f"{refusals[0].sentence} ({refusals[0].rule})")
-    return Cell("bounds", f"an update longer than {model.spec.limits.update_norm_max:g} is left out by name")
+    supposed = {"assume.out_of_scope": ("silo_host_compromise",), "assume.silos.max_poisoning": silos}
+    bound = f"an update longer than {model.spec.limits.update_norm_max:g} is left out by name"
+    refusals = list(open_threats_are_named(supposing(model, supposed)))
+    if not refusals:
+        return Cell("bounds", bound)
+    honest = {**supposed, "assume.share_servers.max_colluding": 0}
+    if model.spec.assume.share_servers and not any(open_threats_are_named(supposing(model, honest))):
+        return Cell("bounds", f"{bound}, unless a share server helps the silo (out_of_scope)")
+    return Cell("does not", f"{refusals[0].sentence} ({refusals[0].rule})")
 
 
 def _approvals(model: ThreatModel) -> Cell:

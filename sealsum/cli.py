@@ -25,7 +25,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 COMMANDS: dict[str, Lazy] = {
     "demo": Lazy("sealsum.demo.command:demo", "Train across four hospitals on this machine and prove it."),
     "budget": Lazy("sealsum.budget_commands:budget", "Price a schedule in ε; find the noise for a target ε."),
-    "policy": Lazy("sealsum.policy_commands:policy", "List, show, lint and explain threat models."),
+    "policy": Lazy("sealsum.policy_commands:policy", "Draw, check, explain, compare and try threat models."),
     "scheme": Lazy("sealsum.scheme_commands:scheme", "List how updates can be added up without being seen."),
     "login": Lazy("sealsum.login_commands:login", "Log in to a federation's servers."),
     "logout": Lazy("sealsum.login_commands:logout", "Forget a login, and have it revoked."),
