@@ -11,6 +11,7 @@ import torch
 
 from silo_agent.algorithms.descent import descend
 from silo_agent.algorithms.task import Task
+from silo_agent.engines.engine import private_sum
 from silo_agent.models.adapters import export_vector
 from silo_agent.randomness import gaussian, poisson_sample
 from silo_agent.update import FloatUpdate
@@ -29,7 +30,7 @@ def dp_fedavg(task: Task) -> FloatUpdate:
         task.refuse_if_stopping()
         sample = poisson_sample(task.records.unit_count, dp.sample_rate)
         # An empty sample is a step like any other: noise is added and the step is taken.
-        total = engine.clipped_sum(task.records, sample, dp.clip_l2)
+        total = private_sum(engine, task.records, sample, dp.clip_l2)
         total += gaussian(len(total), dp.noise_multiplier * dp.clip_l2)
         # Dividing by what was sampled, or held, would reveal it.
         descend(engine.module, total / dp.normaliser, training.learning_rate)

@@ -14,6 +14,7 @@ from privacy.secagg.vectors import VectorName
 from privacy.vector_terms import METRICS
 from silo_agent.algorithms.metrics import noisy_metrics
 from silo_agent.algorithms.task import Task
+from silo_agent.engines.engine import private_sum
 from silo_agent.randomness import gaussian, poisson_sample
 from silo_agent.update import GridUpdate
 
@@ -28,7 +29,7 @@ def dp_fedsgd(task: Task) -> GridUpdate:
     task.refuse_if_stopping()
     mechanism = integer_mechanism(task.privacy, task.training, task.vector, task.model.parameters)
     sample = poisson_sample(task.records.unit_count, task.privacy.sample_rate)
-    clipped = task.engine().clipped_sum(task.records, sample, mechanism.clip)
+    clipped = private_sum(task.engine(), task.records, sample, mechanism.clip)
     signal = np.rint(-mechanism.steps_per_unit * clipped)
     noise = np.rint(gaussian(task.model.parameters, mechanism.deviation))
     further = {} if task.privacy.metrics is None else {VectorName(METRICS): noisy_metrics(task, sample)}

@@ -18,10 +18,11 @@ from torch import nn
 
 from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
-from silo_agent.engines.engine import CLIP_MARGIN
+from silo_agent.engines.engine import CLIP_MARGIN, FLOAT32_ROUNDING, FLOAT64_ROUNDING
 from silo_agent.engines.layers import RULES, why_not
 from silo_agent.engines.loss import summed_loss
-from silo_agent.engines.products import UnitGradients
+from silo_agent.engines.products import UnitGradients, is_large
+from silo_agent.engines.sum_check import SumCheck
 
 _RECORDS: Final = 256
 """Most records in one pass: their activations are in memory together, as in ordinary training."""
@@ -66,6 +67,8 @@ class BookKeeping:
                 raise ConfigurationError(f"model.{name}: book-keeping has no rule for it: {reason}")
             self._names[layer] = name
         self._size = self._held = start
+        large = any(is_large(parameter) for parameter in self._places)
+        self.sum_rounding = FLOAT32_ROUNDING if large else FLOAT64_ROUNDING
         for layer in self._names:
             layer.register_forward_hook(self._keep)
 
@@ -75,13 +78,30 @@ class BookKeeping:
         Raises:
             ConfigurationError: a layer is called twice, changed in place, or does not see records as rows.
         """
-        total = torch.zeros(self._size, dtype=torch.float64)
-        for rows in self._passes(records, sample):
-            self._add(total, records, rows, clip * CLIP_MARGIN)
+        check = SumCheck()
+        total = self._summed(records, sample, clip * CLIP_MARGIN, check)
+        by_parameter = {parameter: total[place] for parameter, place in self._places.items()}
+        if not check.largest_error(by_parameter) <= clip * self.sum_rounding / 2:
+            total = self._summed(records, sample, clip * CLIP_MARGIN, None)
         summed: NDArray[np.float64] = total.numpy()
         return summed
 
-    def _add(self, total: torch.Tensor, records: Records, rows: NDArray[np.intp], clip: float) -> None:
+    def _summed(
+        self, records: Records, sample: NDArray[np.intp], clip: float, check: SumCheck | None
+    ) -> torch.Tensor:
+        total = torch.zeros(self._size, dtype=torch.float64)
+        for rows in self._passes(records, sample):
+            self._add(total, records, rows, clip, check)
+        return total
+
+    def _add(
+        self,
+        total: torch.Tensor,
+        records: Records,
+        rows: NDArray[np.intp],
+        clip: float,
+        check: SumCheck | None,
+    ) -> None:
         gradients = self._unit_gradients(records, rows)
         if not gradients:
             return
@@ -91,13 +111,13 @@ class BookKeeping:
         if not finite.all():
             # Zero times NaN is NaN: such units leave the pass, rather than its sum.
             if finite.any():
-                self._add(total, records, rows[finite.numpy()], clip)
+                self._add(total, records, rows[finite.numpy()], clip, check)
             return
         # (4)
         factors = clip / squares.sqrt().clamp(min=clip)
         # (5)
         for one in gradients:
-            total[self._places[one.parameter]] += one.weighted(factors)
+            total[self._places[one.parameter]] += one.weighted(factors, check)
         self._held = sum(one.held for one in gradients)
 
     @torch.no_grad()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from silo_agent.engines.sum_check import SumCheck
+
 
 class EmbeddingGradients:
     """Row i of a unit's gradient is the sum of δ_t over the positions t that looked row i up.
@@ -39,7 +41,7 @@ class EmbeddingGradients:
         self.squares = torch.zeros(units, dtype=torch.float64)
         self.squares.index_add_(0, self._owner, self._sums.square().sum(1))
 
-    def weighted(self, factors: torch.Tensor) -> torch.Tensor:
-        """As ``UnitGradients``."""
+    def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
+        """As ``UnitGradients``; always in float64."""
         total = torch.zeros(self.parameter.shape, dtype=torch.float64)
         return total.index_add_(0, self._row, self._sums * factors[self._owner, None]).flatten()

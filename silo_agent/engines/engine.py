@@ -12,6 +12,11 @@ from silo_agent.data.records import Records
 
 CLIP_MARGIN: Final = 1.0 - 1e-12
 """float64 norms and products round by far less; clipping this much tighter keeps each unit within C."""
+FLOAT64_ROUNDING: Final = 2.0**-20
+"""``sum_rounding`` of sums in float64: n·u·n·C for n units that pull one way, twice, holds up to 10⁶
+(a pass adds 256, and passes add up: n/256 + 256 roundings)."""
+FLOAT32_ROUNDING: Final = 2.0**-8
+"""``sum_rounding`` where products over units are float32 and checked: sums that err by more are redone."""
 
 
 class StepEngine(Protocol):
@@ -21,6 +26,8 @@ class StepEngine(Protocol):
     """As the log names it."""
     module: nn.Module
     """What it computes gradients of, in training mode."""
+    sum_rounding: float
+    """Part of the clip that sums over units may round by, with a unit and without it together."""
 
     def clipped_sum(self, records: Records, sample: NDArray[np.intp], clip: float) -> NDArray[np.float64]:
         """Σ over the sampled units of g · min(1, clip / ‖g‖₂): float64[d], in the order of the layout.
@@ -32,3 +39,14 @@ class StepEngine(Protocol):
         Args:
             sample: units of ``records``, ascending.
         """
+
+
+def private_sum(
+    engine: StepEngine, records: Records, sample: NDArray[np.intp], clip: float
+) -> NDArray[np.float64]:
+    """Σ over the sampled units of clipped gradients, as computed, of sensitivity ``clip``: float64[d].
+
+    A unit more or less moves the exact sum by its own gradient and the computed one by two roundings besides:
+    units are clipped so much tighter that all of it together stays within ``clip`` (docs/privacy.md).
+    """
+    return engine.clipped_sum(records, sample, clip * (1 - engine.sum_rounding))

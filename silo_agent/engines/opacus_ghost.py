@@ -18,7 +18,7 @@ from torch import nn
 
 from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
-from silo_agent.engines.engine import CLIP_MARGIN
+from silo_agent.engines.engine import CLIP_MARGIN, FLOAT64_ROUNDING
 from silo_agent.engines.loss import losses
 from silo_agent.engines.opacus_state import forget, hooked, no_warning_of_integers
 
@@ -30,6 +30,7 @@ class OpacusGhost:
     """For models whose parameters are used once, and records that are their own units."""
 
     name = "opacus_ghost"
+    sum_rounding = FLOAT64_ROUNDING
 
     def __init__(self, module: nn.Module, precision: torch.dtype = torch.float64) -> None:
         """

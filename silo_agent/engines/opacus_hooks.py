@@ -18,7 +18,7 @@ from torch import nn
 
 from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
-from silo_agent.engines.engine import CLIP_MARGIN
+from silo_agent.engines.engine import CLIP_MARGIN, FLOAT64_ROUNDING
 from silo_agent.engines.loss import summed_loss
 from silo_agent.engines.opacus_state import forget, hooked
 
@@ -30,6 +30,7 @@ class OpacusHooks:
     """Works for every layer Opacus has a rule for."""
 
     name = "opacus_hooks"
+    sum_rounding = FLOAT64_ROUNDING
 
     def __init__(self, module: nn.Module) -> None:
         """

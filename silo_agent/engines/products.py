@@ -18,12 +18,17 @@ from typing import Final, Protocol
 
 import torch
 
+from silo_agent.engines.sum_check import SumCheck
+
 _SMALL: Final = 1 << 14
 """Weights of so many elements are multiplied in float64, which costs nothing there."""
 _PRODUCTS: Final = 16
 """A multiplication of the Gram form takes about 1/16 of the time of one element of G in memory (measured)."""
 _BLOCK: Final = 1 << 17
 """Elements that are worked on at once."""
+MOST_CANCELLED: Final = 256.0
+"""A unit whose terms cancel to less than this part of their lengths is taken to be so long all the same: the
+error of a sum over units grows with its terms, and this bounds them by what is clipped."""
 Columns = Callable[[slice], torch.Tensor]
 """Inputs of some units: [U, R, D, T], for R groups of channels that do not mix."""
 
@@ -37,8 +42,16 @@ class UnitGradients(Protocol):
     held: int
     """Elements kept a unit."""
 
-    def weighted(self, factors: torch.Tensor) -> torch.Tensor:
-        """Σ over units of factor · gradient: float64, flat. ``factors`` is float64[U]."""
+    def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
+        """Σ over units of factor · gradient: float64, flat. ``factors`` is float64[U].
+
+        In float64, unless ``check`` is given what the sum should be.
+        """
+
+
+def is_large(parameter: torch.Tensor) -> bool:
+    """Whether sums of products over units may be float32: where float64 would cost something."""
+    return parameter.dtype == torch.float32 and parameter.numel() > _SMALL
 
 
 class Instances:
@@ -54,8 +67,8 @@ class Instances:
         self.held = self._gradients.shape[1]
         self.squares = _squares(self._gradients)
 
-    def weighted(self, factors: torch.Tensor) -> torch.Tensor:
-        """As ``UnitGradients``; in float64."""
+    def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
+        """As ``UnitGradients``; always in float64."""
         total = torch.zeros(self.held, dtype=torch.float64)
         for block in blocks(len(factors), self.held):
             total += factors[block] @ self._gradients[block].double()
@@ -68,7 +81,7 @@ class GramForm:
     Rounding of a unit's own products and their sum over t is at most γ · Σ_t ‖a_t‖‖δ_t‖, γ = (T + 3) · u with
     u the unit roundoff of the product (Higham 2002, §3.1: T additions, and one rounding each of factor, δ and
     product). It is added to the norm, so that what a unit adds is within C even where its terms cancel. Sums
-    over units round as any sum does: docs/privacy.md.
+    over units round as well: ``sum_check`` bounds it where they are float32.
     """
 
     held = 0
@@ -80,7 +93,7 @@ class GramForm:
             outputs: δ, [U, R, P, T].
         """
         self.parameter = parameter
-        if inputs.shape[2] * outputs.shape[2] <= _SMALL:
+        if not is_large(parameter):
             inputs, outputs = inputs.double(), outputs.double()
         self._inputs, self._outputs = inputs, outputs
         slack = (inputs.shape[3] + 3) * torch.finfo(inputs.dtype).eps / 2
@@ -91,12 +104,48 @@ class GramForm:
         parts = [_gram(inputs[one], outputs[one], slack) for one in blocks(len(inputs), elements)]
         self.squares = torch.cat(parts)
 
-    def weighted(self, factors: torch.Tensor) -> torch.Tensor:
-        """As ``UnitGradients``; one product in the precision of the inputs, unless the weight is small."""
-        scaled = self._outputs * factors.to(self._outputs.dtype)[:, None, None, None]
-        left = scaled.permute(1, 2, 0, 3).flatten(2)
-        right = self._inputs.permute(1, 0, 3, 2).flatten(1, 2)
-        return torch.matmul(left, right).double().flatten()
+    def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
+        """As ``UnitGradients``; one product in the precision of the inputs if a check is given, or the weight
+        is small."""
+        outputs, inputs = self._scaled(factors.to(self._outputs.dtype)[:, None, None, None])
+        if inputs.dtype != torch.float64:
+            if check is None:
+                return self._in_float64(outputs, inputs)
+            directions = check.directions(inputs.shape[2])
+            check.expect(self.parameter, self._projected(outputs, inputs, directions))
+        return _product(outputs, inputs).double().flatten()
+
+    def _scaled(self, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """δ and a, the shorter of them times the factors."""
+        if self._outputs.shape[2] < self._inputs.shape[2]:
+            return self._outputs * factors, self._inputs
+        return self._outputs, self._inputs * factors
+
+    def _in_float64(self, outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(self.parameter.numel(), dtype=torch.float64)
+        for one in self._blocks():
+            total += _product(outputs[one].double(), inputs[one].double()).flatten()
+        return total
+
+    def _projected(
+        self, outputs: torch.Tensor, inputs: torch.Tensor, directions: torch.Tensor
+    ) -> torch.Tensor:
+        """What the product should be along the directions, float64[R·P, k]."""
+        groups, rows = outputs.shape[1:3]
+        total = torch.zeros(groups, rows, directions.shape[1], dtype=torch.float64)
+        for one in self._blocks():
+            along = inputs[one].double().transpose(-1, -2) @ directions
+            total += _product(outputs[one].double(), along.transpose(-1, -2))
+        return total.flatten(0, 1)
+
+    def _blocks(self) -> Iterator[slice]:
+        _, groups, width, positions = self._inputs.shape
+        return blocks(len(self._inputs), groups * positions * (width + self._outputs.shape[2]), 4 * _BLOCK)
+
+
+def _product(outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    """Σ_u Σ_t δ aᵀ: [U, R, P, T], [U, R, D, T] → [R, P, D]."""
+    return torch.matmul(outputs.permute(1, 2, 0, 3).flatten(2), inputs.permute(1, 0, 3, 2).flatten(1, 2))
 
 
 def outer_products(parameter: torch.Tensor, columns: Columns, outputs: torch.Tensor) -> UnitGradients:
@@ -117,21 +166,24 @@ def outer_products(parameter: torch.Tensor, columns: Columns, outputs: torch.Ten
     return Instances(parameter, instances.view(units, -1))
 
 
-def blocks(count: int, elements: int) -> Iterator[slice]:
+def blocks(count: int, elements: int, most: int = _BLOCK) -> Iterator[slice]:
     """Stretches of units, of so many elements each, that fit a processor's cache."""
-    size = max(1, _BLOCK // max(1, elements))
+    size = max(1, most // max(1, elements))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
 
 def _gram(inputs: torch.Tensor, outputs: torch.Tensor, slack: float) -> torch.Tensor:
-    """Σ over groups of (√Σ_ts (a_t·a_s)(δ_t·δ_s) + slack · Σ_t ‖a_t‖‖δ_t‖)², float64[U]."""
+    """Σ over groups of (√Σ_ts (a_t·a_s)(δ_t·δ_s) + slack · Σ_t ‖a_t‖‖δ_t‖)², float64[U].
+
+    Of a group at least (Σ_t ‖a_t‖‖δ_t‖ / MOST_CANCELLED)².
+    """
     inputs, outputs = inputs.double(), outputs.double()
     products = (inputs.transpose(-1, -2) @ inputs).mul_(outputs.transpose(-1, -2) @ outputs)
     lengths = products.diagonal(dim1=-2, dim2=-1).sqrt().sum(-1)
     # Rounding may take a sum that is zero below it, by less than the slack covers. NaN stays NaN.
     norms = products.sum((-1, -2)).clamp_(min=0.0).sqrt_()
-    return (norms + slack * lengths).square().sum(-1)
+    return torch.maximum(norms + slack * lengths, lengths / MOST_CANCELLED).square().sum(-1)
 
 
 def _squares(values: torch.Tensor) -> torch.Tensor:
