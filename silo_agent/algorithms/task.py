@@ -60,7 +60,8 @@ class Task:
         """
         if self.adapter is None:
             raise SealsumError("training: expected a job with a model")
-        return self.workbench.engine(self.adapter, self.model, self.start)
+        expected = self.privacy.normaliser * self.privacy.records_per_unit
+        return self.workbench.engine(self.adapter, self.model, self.start, expected)
 
     @property
     def privacy(self) -> DpTerms:

@@ -3,6 +3,10 @@
 Bu et al. 2022, arXiv 2210.00038, Algorithm 1: (1) the forward pass keeps what went into each layer; (2) one
 backward pass of the summed loss gives the gradients by each layer's output, and of no weight; (3) from both,
 each unit's norm; (4) its factor; (5) the sum of the scaled gradients, one product a layer.
+
+Passes have one shape a job: a sample's last is filled up with a public record of zeros, whose factor is zero.
+Kernels choose by the shape in which order they add; so a record's gradient would depend, in its last bits, on
+how many others were drawn, and a model may be made to blow such bits up.
 """
 
 from __future__ import annotations
@@ -20,14 +24,21 @@ from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
 from silo_agent.engines.engine import CLIP_MARGIN, FLOAT32_ROUNDING, FLOAT64_ROUNDING
 from silo_agent.engines.layers import RULES, why_not
-from silo_agent.engines.loss import summed_loss
+from silo_agent.engines.loss import PADDING, summed_loss
 from silo_agent.engines.products import UnitGradients, is_large
 from silo_agent.engines.sum_check import SumCheck
 
 _RECORDS: Final = 256
 """Most records in one pass: their activations are in memory together, as in ordinary training."""
+_SHAPES: Final = (16, 64, _RECORDS)
+"""Records in a pass of jobs that draw few, some or many."""
 _HELD: Final = 1 << 26
 """Most gradient coordinates that are in memory together (256 MiB)."""
+
+
+def pass_shape(expected: float) -> int:
+    """Records in a pass, by the public number that a step is expected to draw: half of them, or less."""
+    return next((shape for shape in _SHAPES if expected <= shape // 2), _RECORDS)
 
 
 @dataclass(frozen=True)
@@ -45,8 +56,11 @@ class BookKeeping:
 
     name = "book_keeping"
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, shape: int | None = None) -> None:
         """
+        Args:
+            shape: records in a pass, whoever is drawn.
+
         Raises:
             ConfigurationError: a layer has no rule, or two layers share a parameter.
         """
@@ -66,7 +80,9 @@ class BookKeeping:
             if reason := why_not(layer):
                 raise ConfigurationError(f"model.{name}: book-keeping has no rule for it: {reason}")
             self._names[layer] = name
-        self._size = self._held = start
+        self._shape = _RECORDS if shape is None else shape
+        self._size = start
+        self._fitting: dict[int, int] = {}
         large = any(is_large(parameter) for parameter in self._places)
         self.sum_rounding = FLOAT32_ROUNDING if large else FLOAT64_ROUNDING
         for layer in self._names:
@@ -107,18 +123,23 @@ class BookKeeping:
             return
         # (3)
         squares = torch.stack([one.squares for one in gradients]).sum(0)
-        finite = squares.isfinite()
-        if not finite.all():
+        padding = rows[:, 0] == PADDING
+        faulty = ~squares.isfinite().numpy()
+        if (faulty & padding).any():
+            raise ConfigurationError(
+                "model: expected a finite gradient of a record of zeros, got none; the model has diverged: "
+                "lower the learning rate"
+            )
+        if faulty.any():
             # Zero times NaN is NaN: such units leave the pass, rather than its sum.
-            if finite.any():
-                self._add(total, records, rows[finite.numpy()], clip, check)
+            self._add(total, records, np.where(faulty[:, None], PADDING, rows), clip, check)
             return
         # (4)
         factors = clip / squares.sqrt().clamp(min=clip)
+        factors[torch.from_numpy(padding)] = 0.0
         # (5)
         for one in gradients:
             total[self._places[one.parameter]] += one.weighted(factors, check)
-        self._held = sum(one.held for one in gradients)
 
     @torch.no_grad()
     def _unit_gradients(self, records: Records, rows: NDArray[np.intp]) -> list[UnitGradients]:
@@ -164,9 +185,22 @@ class BookKeeping:
             )
 
     def _passes(self, records: Records, sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+        """Blocks int64[units, records of each], of one shape for units with so many records each."""
         for rows in records.in_equal_shares(sample):
-            start = 0
-            while start < len(rows):
-                size = max(1, min(_RECORDS // rows.shape[1], _HELD // max(1, self._held)))
-                yield rows[start : start + size]
-                start += size
+            if not len(rows):
+                continue
+            each = rows.shape[1]
+            size = self._units_in_a_pass(records, each)
+            for start in range(0, len(rows), size):
+                block = np.full((size, each), PADDING)
+                part = rows[start : start + size]
+                block[: len(part)] = part
+                yield block
+
+    def _units_in_a_pass(self, records: Records, each: int) -> int:
+        """By the memory that one unit of records of zeros takes: nobody's record decides it."""
+        if each not in self._fitting:
+            gradients = self._unit_gradients(records, np.full((1, each), PADDING))
+            held = sum(one.held for one in gradients)
+            self._fitting[each] = max(1, min(self._shape // each, _HELD // max(1, held)))
+        return self._fitting[each]

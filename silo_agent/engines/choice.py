@@ -12,12 +12,13 @@ from silo_agent.engines.opacus_hooks import OpacusHooks
 from silo_agent.engines.probe import assert_records_apart, assert_right, at_other_weights, public_records
 
 
-def engine_for(module: nn.Module, inputs: int) -> StepEngine:
+def engine_for(module: nn.Module, inputs: int, shape: int | None = None) -> StepEngine:
     """The fastest engine that computes this module's gradients rightly, after the module has been checked.
 
     Args:
         module: in training mode.
         inputs: width of a record.
+        shape: records in a pass of the engine that pads (``book_keeping.pass_shape``).
 
     Raises:
         ConfigurationError: no engine does, or the model cannot be trained privately at all.
@@ -28,9 +29,9 @@ def engine_for(module: nn.Module, inputs: int) -> StepEngine:
     with at_other_weights(module):
         assert_records_apart(module, records)
     refusals: list[str] = []
-    for kind in (BookKeeping, OpacusHooks):
+    for make in (lambda: BookKeeping(module, shape), lambda: OpacusHooks(module)):
         try:
-            engine = kind(module)
+            engine: StepEngine = make()
             assert_right(engine, records)
             with at_other_weights(module):
                 assert_right(engine, records)

@@ -5,6 +5,8 @@ Which of the two it is follows from what the labels are, and so from the job's p
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -14,6 +16,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
 
+PADDING: Final = -1
+"""In the place of a row's number: a public record of zeros, which fills a pass up to its shape."""
+
 
 def summed_loss(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> torch.Tensor:
     """Σ over the chosen records of their ``losses``: a scalar with a graph."""
@@ -21,7 +26,7 @@ def summed_loss(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -
 
 
 def losses(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> torch.Tensor:
-    """The cross-entropy of each chosen record: [chosen], with a graph.
+    """The cross-entropy of each chosen record, or ``PADDING``: [chosen], with a graph.
 
     Two classes take one logit, K > 2 classes K logits (softmax).
 
@@ -30,8 +35,11 @@ def losses(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> tor
     """
     # Opacus' hooks ask that some input has a gradient.
     dtype = next(module.parameters()).dtype
-    features = torch.from_numpy(records.features[chosen]).to(dtype).requires_grad_()
-    labels = torch.from_numpy(records.labels[chosen]).to(dtype)
+    padding = chosen == PADDING
+    given, told = records.features[chosen], records.labels[chosen]
+    given[padding], told[padding] = 0.0, 0.0
+    features = torch.from_numpy(given).to(dtype).requires_grad_()
+    labels = torch.from_numpy(told).to(dtype)
     logits = module(features)
     if logits.shape != (len(chosen), records.logits):
         raise ConfigurationError(

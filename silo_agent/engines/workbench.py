@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from privacy.ids import Digest
 from privacy.plan import ModelTerms
+from silo_agent.engines.book_keeping import pass_shape
 from silo_agent.engines.choice import engine_for
 from silo_agent.engines.engine import StepEngine
 from silo_agent.models.adapters import ModelAdapter, build_model, load_vector
+
+_Key = tuple[type[ModelAdapter], Digest, int]
 
 
 class Workbench:
     """Used by one round at a time; nothing of it stays in the module but weights, which the next replaces."""
 
     def __init__(self) -> None:
-        self._held: tuple[type[ModelAdapter], Digest, StepEngine] | None = None
+        self._held: tuple[_Key, StepEngine] | None = None
 
-    def engine(self, adapter: ModelAdapter, terms: ModelTerms, vector: NDArray[np.float32]) -> StepEngine:
+    def engine(
+        self,
+        adapter: ModelAdapter,
+        terms: ModelTerms,
+        vector: NDArray[np.float32],
+        expected: float = math.inf,
+    ) -> StepEngine:
         """An engine of the model with these weights, float32[d], in training mode.
+
+        Args:
+            expected: the public number of records that a step draws: it decides the shape of passes.
 
         Raises:
             PolicyRefusal, ConfigurationError: as ``build_model`` and ``engine_for``.
         """
-        if self._held is None or self._held[:2] != (type(adapter), terms.architecture):
+        key = (type(adapter), terms.architecture, pass_shape(expected))
+        if self._held is None or self._held[0] != key:
             module = build_model(adapter, terms, vector).train()
-            self._held = (type(adapter), terms.architecture, engine_for(module, terms.inputs))
-        engine = self._held[2]
+            self._held = (key, engine_for(module, terms.inputs, key[2]))
+        engine = self._held[1]
         load_vector(engine.module.train(), terms, vector)
         return engine
 
     @property
     def engine_name(self) -> str:
         """Of the engine in use, for the log; empty before the first."""
-        return "" if self._held is None else self._held[2].name
+        return "" if self._held is None else self._held[1].name
