@@ -49,13 +49,11 @@ class Decisions:
             PolicyRefusal: a file is missing in the sequence, or is not as it was signed; it is named.
         """
         decisions = []
-        for number, path in enumerate(self._files(job), start=1):
-            expected = self._path(job, number)
-            name = str(path.relative_to(self._state_dir))
-            if path != expected:
-                raise damaged(name, f"{expected.name} before it", "none: a file was removed or renamed")
-            raw = _read(path, name)
-            decisions.append(Decision(name, *_opened(raw, name)))
+        for number, file in enumerate(self._files(job), start=1):
+            name = f"approvals/{job}/{file}"
+            if file != _file(number):
+                raise damaged(name, f"{_file(number)} before it", "none: a file was removed or renamed")
+            decisions.append(_opened(_read(self._state_dir / name, name), name))
         return tuple(decisions)
 
     def signed(self, job: Digest) -> tuple[SignedApproval, ...]:
@@ -66,13 +64,15 @@ class Decisions:
         """
         self.about(job)
         return tuple(
-            SignedApproval.model_validate(parse_canonical(path.read_bytes(), _MAX_BYTES))
-            for path in self._files(job)
+            SignedApproval.model_validate(
+                parse_canonical((self._directory(job) / file).read_bytes(), _MAX_BYTES)
+            )
+            for file in self._files(job)
         )
 
     def add(self, job: Digest, signed: SignedApproval) -> str:
         """Store a decision durably, after all others; returns the file's name. Never replaces one."""
-        directory = private_directory(self._state_dir / "approvals" / job)
+        directory = private_directory(self._directory(job))
         scratch = directory / f".{os.getpid()}.tmp"
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -90,7 +90,7 @@ class Decisions:
         """A link fails where the name is taken: of two who decide at once, neither overwrites the other."""
         number = len(self._files(job)) + 1
         while True:
-            path = self._path(job, number)
+            path = self._directory(job) / _file(number)
             try:
                 path.hardlink_to(scratch)
             except FileExistsError:
@@ -98,11 +98,18 @@ class Decisions:
             else:
                 return path
 
-    def _files(self, job: Digest) -> list[Path]:
-        return sorted((self._state_dir / "approvals" / job).glob("*.json"))
+    def _files(self, job: Digest) -> list[str]:
+        try:
+            return sorted(name for name in os.listdir(self._directory(job)) if name.endswith(".json"))
+        except FileNotFoundError:
+            return []
 
-    def _path(self, job: Digest, number: int) -> Path:
-        return self._state_dir / "approvals" / job / f"{number:04d}.json"
+    def _directory(self, job: Digest) -> Path:
+        return self._state_dir / "approvals" / job
+
+
+def _file(number: int) -> str:
+    return f"{number:04d}.json"
 
 
 def damaged(name: str, expected: str, got: str) -> PolicyRefusal:
@@ -130,11 +137,11 @@ def _read(path: Path, name: str) -> bytes:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _opened(raw: bytes, name: str) -> tuple[JobApproval, str]:
+def _opened(raw: bytes, name: str) -> Decision:
     """Remembered by every byte of it, so that a round costs no signature; what does not open never is."""
     try:
         signed = SignedApproval.model_validate(parse_canonical(raw, _MAX_BYTES))
-        return open_approval(signed), signed.verify_key
+        return Decision(name, open_approval(signed), signed.verify_key)
     except SignatureRejected as error:
         raise damaged(name, "the signature of the key it names", "another text or signature") from error
     except (MalformedMessage, ValidationError) as error:
