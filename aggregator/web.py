@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Final
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from aggregator.charter_change import CharterChange
 from aggregator.evidence import job_evidence
+from aggregator.instances import Instances
 from aggregator.ledger_heads import heads_of
 from aggregator.next_round import next_round
 from aggregator.operators.callers import People
@@ -39,6 +41,7 @@ from aggregator.web_common import (
     new_app,
 )
 from aggregator.web_guard import AggregatorRoute
+from aggregator.web_instance import one_instance
 from policies.explain import explain
 from privacy.ids import HEX32_PATTERN, Digest, SiloId
 from privacy.roster import Member
@@ -65,6 +68,7 @@ def aggregator_app(
     app = new_app(
         "Sealsum aggregator", AggregatorRoute, state.store, lambda: state.charters.at_the_door, people
     )
+    app.router.dependencies.append(Depends(one_instance(Instances(time.monotonic))))
 
     @app.get("/v1/charter")
     async def charter() -> Response:

@@ -38,6 +38,7 @@ LOGGED_KINDS: Final = frozenset(
         "signature-rejected",
         "not-allowed",
         "conflict",
+        "second-instance",
         "too-large",
         "unprocessable",
         "policy-refusal",

@@ -9,6 +9,7 @@
     │   ├── NotFound                    no such round, job or model                  (HTTP 404)
     │   ├── OutOfOrder                  right message, wrong phase or round          (HTTP 409)
     │   ├── Conflict                    same name, other bytes                       (HTTP 409)
+    │   │   └── SecondInstance          two agents speak for one silo                (HTTP 409)
     │   ├── TooLarge                    over a stated limit                          (HTTP 413)
     │   ├── Unprocessable               well formed, and against the terms           (HTTP 422)
     │   └── ProofRejected               a log's proof that shows nothing             (HTTP 422)
@@ -65,6 +66,10 @@ class OutOfOrder(PeerFault):
 
 class Conflict(PeerFault):
     status, kind = 409, "conflict"
+
+
+class SecondInstance(Conflict):
+    kind = "second-instance"
 
 
 class TooLarge(PeerFault):

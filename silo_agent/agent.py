@@ -24,6 +24,7 @@ from silo_agent.approvals.desk import ApprovalDesk
 from silo_agent.attendance import Attendance, Attended, names_of
 from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.delivery import Delivery
+from silo_agent.instance import begin_instance
 from silo_agent.ledger.admission import CapReached
 from silo_agent.ledger.books import Books
 from silo_agent.outbox import Stored
@@ -67,10 +68,10 @@ class Agent:
         self._whole = WholeLedgers(self._books, identity)
         self._desk = ApprovalDesk(settings, identity, own_policy)
         self._attendance = Attendance(settings, identity, self._books, self._desk, self._stopping)
+        self._instance = begin_instance(settings.state_dir)
         self._pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
-        with FederationClient(
-            identity, settings.aggregator_url, proxy=settings.proxy, stopping=self._stopping
-        ) as first:
+        proxy, stopping = settings.proxy, self._stopping
+        with FederationClient(identity, settings.aggregator_url, proxy=proxy, stopping=stopping) as first:
             self._pin.offer(ask_for_charter(first))
         self._meet()
 
@@ -85,7 +86,9 @@ class Agent:
             datasets=self._settings.datasets,
         )
         self._desk.meet(charter)
-        self._delivery = Delivery(self._identity, charter, self._settings.proxy, self._stopping)
+        self._delivery = Delivery(
+            self._identity, charter, self._settings.proxy, self._stopping, self._instance
+        )
 
     def close(self) -> None:
         """Close connections and release the ledgers."""
@@ -104,8 +107,7 @@ class Agent:
 
         Raises:
             LedgerDamaged, also where a server has seen an entry that is not here; PeerFault where going on
-            would be wrong: a server does not say what it has seen, a result does not verify,
-            or (``until_idle``) an aggregator that is gone.
+                would be wrong, or (``until_idle``) where the aggregator is gone.
         """
         try:
             self._whole.check(self._delivery)

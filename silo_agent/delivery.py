@@ -11,6 +11,7 @@ from pathlib import Path
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, NotAllowed, NotFound, OutOfOrder
 from privacy.ids import Context, Digest, JobId, PartyId, ServerId
+from privacy.instance import Instance
 from privacy.keystore import Identity
 from privacy.roster import Charter, Member
 from privacy.update import FLOAT_BYTES
@@ -32,7 +33,12 @@ class Delivery:
     """Connections to the aggregator and to every share server of a charter."""
 
     def __init__(
-        self, identity: Identity, charter: Charter, proxy: str | None, stopping: threading.Event
+        self,
+        identity: Identity,
+        charter: Charter,
+        proxy: str | None,
+        stopping: threading.Event,
+        instance: Instance | None = None,
     ) -> None:
         self._silo = identity.pin.party
         aggregators = charter.with_role("aggregator")
@@ -40,7 +46,7 @@ class Delivery:
             raise ConfigurationError(f"charter: expected one aggregator, got {len(aggregators)}")
 
         def dial(member: Member) -> FederationClient:
-            return FederationClient(identity, member.url, proxy=proxy, stopping=stopping)
+            return FederationClient(identity, member.url, proxy=proxy, stopping=stopping, instance=instance)
 
         self.aggregator = dial(aggregators[0])
         self._aggregator_name = aggregators[0].id

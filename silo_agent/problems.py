@@ -13,6 +13,7 @@ from privacy.errors import (
     OutOfOrder,
     PeerFault,
     SealsumError,
+    SecondInstance,
     SignatureRejected,
     TooLarge,
     Unprocessable,
@@ -28,6 +29,7 @@ _FAULTS: Final[tuple[type[PeerFault], ...]] = (
     NotFound,
     OutOfOrder,
     Conflict,
+    SecondInstance,
     TooLarge,
     Unprocessable,
 )

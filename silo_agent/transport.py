@@ -31,6 +31,7 @@ from tenacity.nap import sleep_using_event
 
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, MalformedMessage, TooLarge
+from privacy.instance import HEADER, Instance
 from privacy.keystore import Identity
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, parse_envelopes
 from silo_agent.problems import MAX_PROBLEM_BYTES, Unreachable, fault_from
@@ -58,6 +59,7 @@ class FederationClient:
         patience_s: float = 60.0,
         stopping: threading.Event | None = None,
         transport: httpx.BaseTransport | None = None,
+        instance: Instance | None = None,
     ) -> None:
         """``proxy`` overrides ``HTTPS_PROXY``; ``NO_PROXY`` is honoured either way.
 
@@ -82,7 +84,7 @@ class FederationClient:
             proxy=_proxy_for(address.hostname, proxy),
             timeout=timeout_s,
             limits=httpx.Limits(max_connections=8, max_keepalive_connections=8, keepalive_expiry=60.0),
-            headers={"User-Agent": "sealsum"},
+            headers={"User-Agent": "sealsum", **({HEADER: str(instance)} if instance else {})},
         )
 
     def __enter__(self) -> Self:
