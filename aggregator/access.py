@@ -47,6 +47,8 @@ _OUR_AGGREGATOR: Final = Access(frozenset({"aggregator"}))
 
 _PEOPLE: Final[frozenset[PersonRole]] = frozenset(PERSON_ROLES)
 
+_LOG_READERS: Final[frozenset[PersonRole]] = frozenset({"site_admin", "dpo", "security", "auditor"})
+
 _EVERY_SERVER: Final[Table] = {
     ("PUT", "/v1/charter"): _MEMBERS,  # it is its officers' word, whoever carries it
     ("GET", "/livez"): _ANYONE,
@@ -59,6 +61,11 @@ _EVERY_SERVER: Final[Table] = {
     ("POST", "/v1/tokens"): Access(people=frozenset({"site_admin"}), scope="tokens"),
     ("GET", "/v1/tokens"): Access(people=frozenset({"site_admin", "security", "auditor"}), scope="operators"),
     ("DELETE", "/v1/tokens/{token}"): Access(people=frozenset({"site_admin", "security"}), scope="tokens"),
+    ("GET", "/v1/log"): Access(frozenset({"silo", "researcher"}), _LOG_READERS, "logs"),
+    ("GET", "/v1/log/checkpoint"): Access(_MEMBERS.members, _LOG_READERS, "logs"),
+    ("GET", "/v1/log/consistency"): Access(_MEMBERS.members, _LOG_READERS, "logs"),
+    ("GET", "/v1/log/inclusion"): Access(_MEMBERS.members, _LOG_READERS, "logs"),
+    ("POST", "/v1/log/cosignatures"): _SILO,
 }
 
 AGGREGATOR: Final[Table] = {
@@ -112,9 +119,6 @@ SHARE_SERVER: Final[Table] = {
     ("GET", "/v1/rounds/{ctx}/checks/{silo}"): _OUR_AGGREGATOR,
     ("PUT", "/v1/rounds/{ctx}/checks/{silo}/{of}"): _OUR_AGGREGATOR,
     ("POST", "/v1/rounds/{ctx}/judge"): _OUR_AGGREGATOR,
-    ("GET", "/v1/log"): Access(
-        frozenset({"researcher"}), frozenset({"site_admin", "dpo", "security", "auditor"}), "logs"
-    ),
 }
 
 REGISTRAR: Final[Table] = {

@@ -39,8 +39,10 @@ from aggregator.uploads import Uploads
 from aggregator.web import aggregator_app
 from aggregator.web_guard import assert_all_guarded
 from aggregator.web_keys import add_key_routes
+from aggregator.web_logs import add_log_routes
 from aggregator.web_readiness import add_readiness_routes
 from aggregator.web_share_server import share_server_app
+from aggregator.witnesses import Witnesses
 from privacy.errors import ConfigurationError
 from privacy.keystore import Identity, load_identity, read_file
 from privacy.plan import SchemeName
@@ -95,14 +97,16 @@ def assemble_aggregator(
     with store.write() as transaction:
         keep_charter(transaction, held.charter.digest, held.endorsed)
     bell = Bell()
+    charters = Succession(identity, held)
     state = AggregatorState(
         identity=identity,
-        charters=Succession(identity, held),
+        charters=charters,
         store=store,
         models=Directory(settings.state_dir / "models"),
         parts=Directory(settings.state_dir / "parts"),
         sums=Directory(settings.state_dir / "sums"),
         optimizers=ServerMemory(settings.state_dir / "optimizers"),
+        witnesses=_witnesses(store, charters),
         bell=bell,
         presence=Presence(settings.presence_s, bell, time.monotonic),
         readiness=Readiness(store, settings.approval_wait_s, time.time),
@@ -124,6 +128,7 @@ def assemble_aggregator(
         state, submissions, Uploads(state, schemes), CharterChange(state, share_servers), people
     )
     add_people_routes(app, people, held.charter.federation, settings.oidc)
+    add_log_routes(app, store, state.witnesses, between_rounds=lambda: state.current is None)
     add_key_routes(app, JobKeys(state))
     add_readiness_routes(app, JobAnswers(state))
     assert_all_guarded(app, AGGREGATOR)
@@ -143,16 +148,17 @@ def assemble_share_server(
     store = _store(settings, identity)
     with store.write() as transaction:
         transaction.record("started", party=identity.pin.party, charter=held.charter.digest)
+    charters = Succession(identity, held)
     server = ShareServer(
         identity,
-        Succession(identity, held),
+        charters,
         store,
         Directory(settings.state_dir / "parts"),
         Directory(settings.state_dir / "opening"),
         settings.storage_bytes_max,
     )
     people = admit_people(settings, held.charter, store, identity, issuer)
-    app = share_server_app(server, store, people)
+    app = share_server_app(server, store, people, _witnesses(store, charters))
     add_people_routes(app, people, held.charter.federation, settings.oidc)
     assert_all_guarded(app, SHARE_SERVER)
     return AssembledShareServer(identity, app, store)
@@ -175,6 +181,15 @@ def _enrolled(settings: ServerSettings, role: Role) -> tuple[Identity, HeldChart
 def _store(settings: ServerSettings, identity: Identity) -> Store:
     log = AuditLog(identity.pin.federation, identity.pin.party, identity.signing)
     return Store(settings.database, log)
+
+
+def _witnesses(store: Store, charters: Succession) -> Witnesses:
+    witnesses = Witnesses(
+        store.log, lambda: charters.charter, lambda: charters.policy.model.spec.witnesses_needed
+    )
+    with store.read() as view:
+        witnesses.load(view.connection)
+    return witnesses
 
 
 def _share_servers(identity: Identity, held: HeldCharter) -> HttpShareServers:

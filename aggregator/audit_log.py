@@ -1,24 +1,35 @@
-"""A server's append-only log: each decision is an entry of a signed hash chain, in the same transaction."""
+"""A server's append-only log: each decision is a leaf of a Merkle tree, in its own transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from aggregator.statements import ADD_LOG_ENTRY
-from aggregator.tables import log_entries
-from privacy.canonical import canonical_bytes
-from privacy.chain import EMPTY, Entry, Head, next_entry, parse_entry, verify_entries
-from privacy.errors import SealsumError
+from aggregator.statements import ADD_LOG_ENTRY, LAST_LOG_NODES, LOG_NODES
+from aggregator.tables import log_checkpoints, log_entries
+from privacy.errors import LedgerDamaged, MalformedMessage, NotFound, SealsumError, SignatureRejected
 from privacy.identity import SigningKey
-from privacy.ids import PartyId
+from privacy.ids import Digest, PartyId
+from privacy.transparency.checkpoint import Checkpoint, LogHead, log_origin, open_checkpoint, sign_checkpoint
+from privacy.transparency.leaf import SALT_BYTES, Record, new_record, parse_record
+from privacy.transparency.merkle import (
+    HASH_BYTES,
+    Frontier,
+    NodeOf,
+    consistency_proof,
+    inclusion_proof,
+    place_of,
+)
 
-PAGE = 500
+PAGE: Final = 500
 """Entries read at a time, so that a long log never lies in memory whole."""
+OURS: Final = "ours"
+"""The row of the newest checkpoint that we signed and kept."""
 
 
 class Overtaken(SealsumError):
@@ -32,36 +43,47 @@ class Overtaken(SealsumError):
 
 
 class AuditLog:
-    """The chain ``<federation>/log/<party>``; its head is the last row.
+    """The log ``sealsum/<federation>/log/<party>``.
 
-    The head is read once, at the start, and remembered. As each entry's number is unique, a process whose
-    database another one has written to since fails at its next decision, and at every later one.
+    The tree's frontier is computed once, at the start, and remembered. As each entry's number is unique, a
+    process whose database another one has written to since fails at its next decision, and at every later
+    one. Nothing is signed until a checkpoint is asked for.
     """
 
     def __init__(self, federation: str, party: PartyId, key: SigningKey) -> None:
-        self.origin = f"{federation}/log/{party}"
+        self.origin = log_origin(federation, party)
         self._key = key
-        self._committed = EMPTY
-        self._pending = EMPTY
+        self._committed = Frontier()
+        self._pending = Frontier()
+        self._signed: Checkpoint | None = None
 
-    def append(self, connection: Connection, kind: str, body: dict[str, Any]) -> Entry:
+    def append(self, connection: Connection, kind: str, body: Mapping[str, Any]) -> Record:
         """Add one entry within the caller's transaction: a decision and its entry stand or fall together.
 
         Raises:
             Overtaken: there is an entry of that number already.
         """
-        entry = next_entry(self._pending, self.origin, utc_now(), kind, body, self._key)
+        salts = os.urandom(SALT_BYTES * len(body))
+        record = new_record(self._pending.size, utc_now(), kind, body, salts)
+        frontier, completed = self._pending.append(record.leaf_hash(self.origin))
+        row = {"seq": record.seq, "line": record.line(), "nodes": b"".join(completed)}
         try:
-            connection.execute(ADD_LOG_ENTRY, {"seq": entry.seq, "line": canonical_bytes(entry)})
+            connection.execute(ADD_LOG_ENTRY, row)
         except IntegrityError as error:
             raise Overtaken from error
-        self._pending = entry.head
-        return entry
+        self._pending = frontier
+        return record
 
     @property
-    def head(self) -> Head:
-        """The last entry's place and hash."""
-        return self._committed
+    def head(self) -> LogHead:
+        """How many entries there are, and the root over them."""
+        return _head(self._committed)
+
+    def checkpoint(self) -> Checkpoint:
+        """The head, signed; the same one as long as nothing is appended."""
+        if self._signed is None or self._signed.head.size != self._committed.size:
+            self._signed = sign_checkpoint(self.origin, self.head, self._key)
+        return self._signed
 
     def committed(self) -> None:
         """The transaction's entries are on disk."""
@@ -77,36 +99,121 @@ class AuditLog:
         Raises:
             Overtaken: it does not.
         """
-        query = select(log_entries.c.line).order_by(log_entries.c.seq.desc()).limit(1)
-        line = connection.execute(query).scalar_one_or_none()
-        if (EMPTY if line is None else parse_entry(line).head) != self._committed:
+        last = connection.execute(LAST_LOG_NODES).one_or_none()
+        found = (0, b"") if last is None else (last.seq + 1, last.nodes[-HASH_BYTES:])
+        if found != (self._committed.size, self._committed.peaks[-1] if self._committed.peaks else b""):
             raise Overtaken
 
-    def lines(self, connection: Connection) -> Iterator[bytes]:
-        """Every entry as its canonical line, in order."""
+    def lines(self, connection: Connection, size: int | None = None) -> Iterator[bytes]:
+        """The first ``size`` entries (all of them if left out) as their lines, in order."""
+        return (line for _, line, _ in self._rows(connection, size))
+
+    def consistency(self, connection: Connection, first: int, second: int) -> tuple[Digest, ...]:
+        """Proof that the first ``second`` entries begin with the first ``first``.
+
+        Raises:
+            NotFound: there are not as many entries, or they are asked for in the wrong order.
+        """
+        if not 0 <= first <= second <= self._committed.size:
+            raise NotFound(
+                f"log: expected 0 ≤ from ≤ to ≤ {self._committed.size}, got from {first} to {second}"
+            )
+        return _hex(consistency_proof(first, second, self._nodes(connection)))
+
+    def inclusion(self, connection: Connection, seq: int, size: int) -> tuple[Digest, tuple[Digest, ...]]:
+        """An entry's leaf hash, and the proof that it is among the first ``size``.
+
+        Raises:
+            NotFound: there are not as many entries.
+        """
+        if not 0 <= seq < size <= self._committed.size:
+            raise NotFound(f"log: expected seq < size ≤ {self._committed.size}, got seq {seq}, size {size}")
+        node = self._nodes(connection)
+        return Digest(node(0, seq).hex()), _hex(inclusion_proof(seq, size, node))
+
+    def keep_checkpoint(self, connection: Connection, checkpoint: Checkpoint, name: str = OURS) -> None:
+        """Keep a checkpoint, so that a start finds a log that lacks what it says."""
+        connection.execute(delete(log_checkpoints).where(log_checkpoints.c.name == name))
+        connection.execute(insert(log_checkpoints).values(name=name, note=checkpoint.note()))
+
+    def kept_checkpoint(self, connection: Connection, name: str = OURS) -> Checkpoint | None:
+        """The checkpoint kept under a name, its signature by this server verified.
+
+        Raises:
+            LedgerDamaged: it is not one that this server signed.
+        """
+        query = select(log_checkpoints.c.note).where(log_checkpoints.c.name == name)
+        note = connection.execute(query).scalar_one_or_none()
+        if note is None:
+            return None
+        try:
+            return open_checkpoint(note, self.origin, self._key.verify_key)
+        except (MalformedMessage, SignatureRejected) as error:
+            raise LedgerDamaged(f"log {self.origin}: the checkpoint kept as {name} is not ours") from error
+
+    def verify(self, connection: Connection) -> LogHead:
+        """Compute the tree anew from the entries, continue from its head and return that:
+
+        (1) each entry is in its place, and the stored tree is the one that the entries give; (2) it begins
+        with what the last checkpoint that was kept has signed.
+
+        Raises:
+            LedgerDamaged: an entry was altered, dropped or reordered since it was written.
+        """
+        kept = self.kept_checkpoint(connection)
+        frontier = Frontier()
+        for seq, line, nodes in self._rows(connection, None):
+            # (2)
+            if kept is not None and kept.head.size == frontier.size and kept.head != _head(frontier):
+                raise LedgerDamaged(f"log {self.origin}: its first {seq} entries are not those we signed")
+            # (1)
+            record = parse_record(line)
+            if record.seq != seq or seq != frontier.size:
+                raise LedgerDamaged(f"log {self.origin}: expected entry {frontier.size}, got entry {seq}")
+            frontier, completed = frontier.append(record.leaf_hash(self.origin))
+            if nodes != b"".join(completed):
+                raise LedgerDamaged(f"log {self.origin}: entry {seq} is not what the tree was built on")
+        # (2)
+        if kept is not None and (
+            kept.head.size > frontier.size
+            or (kept.head.size == frontier.size and kept.head != _head(frontier))
+        ):
+            raise LedgerDamaged(
+                f"log {self.origin}: expected the {kept.head.size} entries that we signed, "
+                f"got {frontier.size}; restore the database whole"
+            )
+        self._committed = self._pending = frontier
+        return self.head
+
+    def _rows(self, connection: Connection, size: int | None) -> Iterator[tuple[int, bytes, bytes]]:
         after = -1
         while True:
             query = select(log_entries).where(log_entries.c.seq > after).order_by(log_entries.c.seq)
+            if size is not None:
+                query = query.where(log_entries.c.seq < size)
             page = connection.execute(query.limit(PAGE)).all()
-            yield from (row.line for row in page)
+            for row in page:
+                yield row.seq, row.line, row.nodes
             if len(page) < PAGE:
                 return
             after = page[-1].seq
 
-    def verify(self, connection: Connection) -> Head:
-        """Check the whole chain, continue from its head and return that.
+    def _nodes(self, connection: Connection) -> NodeOf:
+        def node(level: int, index: int) -> bytes:
+            found = connection.execute(LOG_NODES, {"seq": place_of(level, index)}).scalar_one()
+            return bytes(found[HASH_BYTES * level : HASH_BYTES * (level + 1)])
 
-        Raises:
-            LedgerDamaged: an entry was altered, dropped, reordered or forged.
-        """
-        head = EMPTY
-        entries = (parse_entry(line) for line in self.lines(connection))
-        for entry in verify_entries(entries, self.origin, self._key.verify_key):
-            head = entry.head
-        self._committed = self._pending = head
-        return head
+        return node
 
 
 def utc_now() -> str:
     """RFC 3339, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _head(frontier: Frontier) -> LogHead:
+    return LogHead(size=frontier.size, root=Digest(frontier.root.hex()))
+
+
+def _hex(hashes: tuple[bytes, ...]) -> tuple[Digest, ...]:
+    return tuple(Digest(one.hex()) for one in hashes)

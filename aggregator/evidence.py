@@ -1,6 +1,7 @@
 """A job's evidence: the signed messages of its rounds, verbatim, and the log, as one streamed document.
 
-{"charter": …, "job": …, "rounds": [{"offer", "manifests", …, "result"}], "log": […]}
+{"charter": …, "job": …, "rounds": [{"offer", "manifests", …, "result"}], "log": […],
+ "checkpoint": …, "witnessed": …}
 
 Every round has every section, whatever its scheme; those of other schemes are empty. What could open an
 update, or is sealed to one party, is not evidence: no shares, unmasking shares, wrapped keys or partial
@@ -74,10 +75,11 @@ def _pieces(
             yield (b"," if written else b"") + json.dumps(messages, separators=(",", ":")).encode()
             written += 1
     yield b'],"log":['
+    served, size = state.witnesses.served(), state.store.log.head.size
     with state.store.read() as view:
-        for number, line in enumerate(state.store.log.lines(view.connection)):
+        for number, line in enumerate(state.store.log.lines(view.connection, size)):
             yield (b"," if number else b"") + line
-    yield b"]}"
+    yield b"]," + canonical_bytes(served)[1:]  # "checkpoint" over exactly these entries, "witnessed"
 
 
 def _round(view: Reader, ctx: Context) -> dict[str, Any]:

@@ -62,10 +62,9 @@ class RoundFlow:
             model=job.model,
             session=os.urandom(SESSION_BYTES),
         )
-        head = self._state.store.log.head
-        offer = self._state.sign(
-            RoundOffer(plan=plan, job=job.envelope, log_head=head), "offer", plan.context
-        )
+        with self._state.store.read() as view:
+            log = self._state.witnesses.offer(view.connection)
+        offer = self._state.sign(RoundOffer(plan=plan, job=job.envelope, log=log), "offer", plan.context)
         verified_offer, verified_job = open_offer(held.charter, offer)
         # ε is computed in here, so it runs in a thread; its result is cached for the job's next rounds.
         admitted = await asyncio.to_thread(
@@ -97,6 +96,7 @@ class RoundFlow:
                 tolerated=[finding.rule for finding in admitted.tolerated],
             )
             change_job(transaction, plan.job, state="running", round=plan.round)
+            self._state.witnesses.offered(transaction)
         current = OpenRound(Round(plan), admitted, offer, Desk(scheme.steps))
         try:
             await scheme.announce(current)

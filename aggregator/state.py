@@ -16,6 +16,7 @@ from aggregator.round import Round
 from aggregator.server_memory import ServerMemory
 from aggregator.store import Store, Writer
 from aggregator.succession import Succession
+from aggregator.witnesses import Witnesses
 from policies.gates import AdmittedPlan
 from policies.rules_submission import Manifest
 from privacy.ids import Context, Digest, PartyId, ServerId, SiloId
@@ -74,6 +75,7 @@ class AggregatorState:
     """What comes of it, by scheme: <ctx>/<name>/<part>."""
     optimizers: ServerMemory
     """What server steps remember from round to round."""
+    witnesses: Witnesses
     bell: Bell
     presence: Presence
     readiness: Readiness

@@ -51,6 +51,10 @@ MOVE_LEDGER_HEAD: Final = update(ledger_heads).where(
     ledger_heads.c.silo == bindparam("of_silo"), ledger_heads.c.dataset == bindparam("of_dataset")
 )
 """Sets the columns that it is executed with."""
+LAST_LOG_NODES: Final = (
+    select(log_entries.c.seq, log_entries.c.nodes).order_by(log_entries.c.seq.desc()).limit(1)
+)
+LOG_NODES: Final = select(log_entries.c.nodes).where(log_entries.c.seq == bindparam("seq"))
 ADD_LOG_ENTRY: Final = insert(log_entries)
 ADD_MESSAGE: Final = insert(messages)
 ADD_OPENING: Final = insert(openings)

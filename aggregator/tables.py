@@ -31,8 +31,19 @@ log_entries: Final = Table(
     metadata,
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("line", LargeBinary, nullable=False),
+    Column("nodes", LargeBinary, nullable=False),
 )
-"""The hash chain (``privacy.chain``): one canonical entry a row, never updated, never deleted."""
+"""The log: one record a row, never updated, never deleted. ``nodes`` are the hashes of the subtrees that this
+entry completes, smallest first, 32 bytes each (``privacy.transparency.merkle``)."""
+
+log_checkpoints: Final = Table(
+    "log_checkpoints",
+    metadata,
+    Column("name", String(16), primary_key=True),
+    Column("note", Text, nullable=False),
+)
+"""``ours``: the newest checkpoint that this server signed and kept. ``witnessed``: the newest one that enough
+silos have cosigned, with their signatures."""
 
 models: Final = Table(
     "models",

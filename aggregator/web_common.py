@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI, Path
-from starlette.responses import JSONResponse, StreamingResponse
+from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from aggregator.logs import without_tokens
@@ -100,14 +100,3 @@ def refusals_to_log(store: Store) -> OnRefused:
             )
 
     return enter
-
-
-def log_response(store: Store) -> StreamingResponse:
-    """A server's whole log, one canonical entry a line."""
-
-    def lines() -> Iterator[bytes]:
-        with store.read() as view:
-            for line in store.log.lines(view.connection):
-                yield line + b"\n"
-
-    return StreamingResponse(lines(), media_type="application/jsonl")

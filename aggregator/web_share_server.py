@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from pydantic import Base64Bytes, Field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from aggregator.ledger_heads import heads_of
 from aggregator.operators.callers import People
@@ -24,9 +24,11 @@ from aggregator.web_body import (
     read_envelope,
     read_envelopes,
 )
-from aggregator.web_common import Caller, ContextPath, IndexPath, PartyPath, log_response, new_app
+from aggregator.web_common import Caller, ContextPath, IndexPath, PartyPath, new_app
 from aggregator.web_guard import ShareServerRoute
+from aggregator.web_logs import add_log_routes
 from aggregator.web_validity import add_validity_routes
+from aggregator.witnesses import Witnesses
 from privacy.canonical import Frozen, parse_canonical
 from privacy.errors import MalformedMessage
 from privacy.ids import SiloId
@@ -43,7 +45,7 @@ class Submission(Frozen):
     """All parts of a small vector share, for the first server; none where they were put one by one."""
 
 
-def share_server_app(server: ShareServer, store: Store, people: People) -> FastAPI:
+def share_server_app(server: ShareServer, store: Store, people: People, witnesses: Witnesses) -> FastAPI:
     """The application over one service."""
     app = new_app("Sealsum share server", ShareServerRoute, store, lambda: server.at_the_door, people)
 
@@ -104,10 +106,7 @@ def share_server_app(server: ShareServer, store: Store, people: People) -> FastA
         await server.finish(ctx, await read_envelope(request))
         return Response(status_code=204)
 
-    @app.get("/v1/log")
-    async def log() -> StreamingResponse:
-        return log_response(store)
-
+    add_log_routes(app, store, witnesses, between_rounds=lambda: True)
     return app
 
 

@@ -17,6 +17,8 @@ from privacy.ids import JobName, PartyId, ServerId, SiloId, SiloName
 from privacy.keystore import Identity
 from privacy.plan import JobSpec
 from privacy.roster import Charter
+from privacy.transparency.checkpoint import Note
+from privacy.transparency.leaf import Record
 from privacy.wire.charter import EndorsedCharter, open_charter
 from privacy.wire.envelope import Envelope, open_envelope
 from privacy.wire.messages import MAX_BYTES, RoundOffer
@@ -32,6 +34,7 @@ from sealsum.evidence_software import bill_of_materials, versions
 from sealsum.report.content import Collected, report_of
 from sealsum.report.html import html_report
 from sealsum.report.pdf import pdf_report
+from sealsum.served_log import ServedLog
 
 PACK = "sealsum-evidence/1"
 _SIGN_LABEL = b"sealsum/pack/v1\x00"
@@ -67,7 +70,10 @@ class JobEvidence(Frozen):
     charter: EndorsedCharter
     job: Envelope
     rounds: tuple[RoundEvidence, ...]
-    log: tuple[Entry, ...]
+    log: tuple[Record, ...]
+    checkpoint: Note
+    """The aggregator's, over exactly these entries."""
+    witnessed: Note | None
 
 
 class _Manifest(Frozen):
@@ -83,7 +89,7 @@ class _Manifest(Frozen):
 
 def build_pack(
     evidence: Mapping[str, Any],
-    server_logs: Mapping[ServerId, bytes],
+    server_logs: Mapping[ServerId, ServedLog],
     ledgers: Mapping[SiloId, bytes],
     signer: Identity,
     created_at: str,
@@ -95,7 +101,7 @@ def build_pack(
 
     Args:
         evidence: the aggregator's answer.
-        server_logs: each share server's log, one entry a line.
+        server_logs: each share server's log and checkpoints.
         ledgers: the ledgers of the silos that took part, one entry a line.
         signer: the member of the federation who vouches for the collection.
         created_at: RFC 3339, UTC.
@@ -130,8 +136,10 @@ def build_pack(
         "software/sbom.cdx.json": canonical_bytes(bill_of_materials(created_at)),
         "REDACTIONS.json": canonical_bytes({"redactions": []}),
         "VERIFY.md": guide(signer.pin.federation, charter.officers).encode(),
-        f"log/{aggregator}.jsonl": b"".join(canonical_bytes(entry) + b"\n" for entry in found.log),
-        **{f"log/{server}.jsonl": raw for server, raw in server_logs.items()},
+        **ServedLog(
+            b"".join(record.line() + b"\n" for record in found.log), found.checkpoint, found.witnessed
+        ).files(aggregator),
+        **{name: raw for server, log in server_logs.items() for name, raw in log.files(server).items()},
         **{f"silos/{one.silo}.json": one.document for one in handed},
         **{f"dp/ledger/{silo}.jsonl": raw for silo, raw in ledgers.items()},
         **{_round_name(round_, charter): canonical_bytes(round_) for round_ in found.rounds},

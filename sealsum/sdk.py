@@ -31,6 +31,7 @@ from privacy.wire.envelope import Envelope, open_envelope, parse_envelope, sign_
 from privacy.wire.messages import MAX_BYTES
 from sealsum.job_metrics import CurvePoint, training_curve
 from sealsum.job_view import ENDED, JobView
+from sealsum.served_log import ServedLog, fetch_log
 from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.durable import private_directory, write_durably
 from silo_agent.transport import FederationClient
@@ -148,11 +149,11 @@ class Federation:
             )
         return JobHandle(self, self._read_job(parse_envelope(read_file(path))))
 
-    def server_log(self, server: str) -> bytes:
-        """A share server's whole log as it serves it, not verified."""
+    def server_log(self, server: str) -> ServedLog:
+        """A share server's whole log and its checkpoints as it serves them, not verified."""
         url = self.charter.member(PartyId(server)).url
         with FederationClient(self.identity, url) as client:
-            return client.get_bytes("/v1/log", limit=EVIDENCE_BYTES_MAX)
+            return fetch_log(client, EVIDENCE_BYTES_MAX)
 
     def _keep_signed(self, spec: JobSpec) -> Envelope:
         """Sign once and keep the bytes, so that a repeated submission sends the same ones."""

@@ -19,12 +19,12 @@ from pydantic import ValidationError
 from policies.findings import Finding, PolicyRefusal
 from policies.gates import AdmittedPlan, admit_plan
 from policies.loader import LoadedPolicy
-from privacy.chain import Head
 from privacy.dp.events import fallback_event, round_event
 from privacy.errors import OutOfOrder, SealsumError
 from privacy.ids import PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
+from privacy.transparency.checkpoint import LogHead
 from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.job_envelope import open_job
 from privacy.wire.messages import MAX_BYTES, RoundOffer
@@ -41,6 +41,7 @@ from silo_agent.queries.question import Question
 from silo_agent.registration import least_records, registered_for
 from silo_agent.settings import DatasetSettings
 from silo_agent.update import Update
+from silo_agent.witness import offered_head
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Invitation:
 
     admitted: AdmittedPlan
     dataset: DatasetSettings
-    log_head: Head
+    log_head: LogHead
 
     @property
     def plan(self) -> RoundPlan:
@@ -148,7 +149,7 @@ def clear_offer(
             ", ".join(unknown),
             "leave these vectors out of the job",
         )
-    return Invitation(admitted, dataset, offer.message.log_head)
+    return Invitation(admitted, dataset, offered_head(offer, site.charter))
 
 
 def charge_for(invitation: Invitation) -> RoundCharge | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from sealsum_verify.archive import read_archive, write_archive
 
+from policies.loader import load_threat_model
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.chain import EMPTY, Entry, Head, next_entry
 from privacy.dp.events import fallback_event, round_event
@@ -27,13 +28,14 @@ from privacy.wire.messages import Refusal, RoundResult, SurvivorSet, survivors_d
 from sealsum.evidence import build_pack
 from tests.evidence_schemes import Protocol, RoundMessages, federation_for, job_terms, model_of, plan_terms
 from tests.federation import Federation
+from tests.log_book import LogBook
 
 AT = "2026-01-02T03:04:05Z"
 
 
 @dataclass
 class Chain:
-    """A log or ledger while it is written."""
+    """A ledger while it is written."""
 
     origin: str
     key: SigningKey
@@ -61,7 +63,7 @@ class Records:
         self.job_envelope = federation.sign_job(job)
         name = federation.name
         servers = ["aggregator", *federation.charter.share_servers]
-        self.logs = {party: Chain(f"{name}/log/{party}", federation.key(party)) for party in servers}
+        self.logs = {party: LogBook(name, party, federation.key(party)) for party in servers}
         self.ledgers = {
             silo: Chain(f"{name}/ledger/{silo}/{job.dataset}", federation.key(silo))
             for silo in federation.charter.silos
@@ -69,7 +71,7 @@ class Records:
         self.rounds: list[dict[str, Any]] = []
         self.model = job.initial_model
         for log in self.logs.values():
-            log.add("started")
+            log.add("started", party=log.party)
         self.logs["aggregator"].add("job_accepted", job=job.job, digest=job.digest)
         for ledger in self.ledgers.values():
             ledger.add(
@@ -94,7 +96,8 @@ class Records:
         """The silo's ledger entries of one round."""
         ledger = self.ledgers[SiloId(PartyId(silo))]
         if plan.dp is not None:
-            log_head = self.logs["aggregator"].entries[-2].head.model_dump(mode="json")
+            log = self.logs["aggregator"]
+            log_head = log.head_at(len(log.entries) - 1).model_dump(mode="json")
             own = fallback_event(plan.dp, plan.training)
             body = {
                 "job": plan.job,
@@ -137,7 +140,8 @@ class Records:
         federation, log = self.federation, self.logs["aggregator"]
         plan = self.plan(number, **changes)
         ctx = plan.context
-        offer = federation.offer(plan, self.job_envelope, log_head=log.head)
+        view = log.offer()
+        offer = federation.offer(plan, self.job_envelope, log=view)
         log.add("round_offered", context=ctx, job=plan.job, round=number, cohort=list(plan.silos))
         for slot in plan.servers:
             self.logs[slot.server].add("round_admitted", context=ctx, job=plan.job, round=number)
@@ -149,6 +153,9 @@ class Records:
             heads[silo] = self.ledgers[silo].head
         messages = RoundMessages(federation, plan, heads, opening, failing, silent)
         manifests = messages.manifests
+        needed = load_threat_model(federation.charter.policy_text).model.spec.witnesses_needed
+        if len(manifests) >= needed and log.offered is not None:
+            log.cosign(log.offered, [(silo, federation.key(silo)) for silo in manifests])
         for silo in manifests:
             for server in messages.servers or ("aggregator",):
                 self.logs[server].add("update_accepted", context=ctx, silo=silo)
@@ -216,6 +223,8 @@ class Records:
             "job": self.job_envelope,
             "rounds": self.rounds,
             "log": self.logs["aggregator"].entries,
+            "checkpoint": self.logs["aggregator"].served().checkpoint,
+            "witnessed": self.logs["aggregator"].served().witnessed,
         }
         plain: dict[str, Any] = json.loads(
             json.dumps(document, default=lambda model: model.model_dump(mode="json"))
@@ -224,14 +233,18 @@ class Records:
 
     def pack(self, signer: str = "researcher") -> bytes:
         """The pack that an honest exporter makes of these records."""
-        servers = {ServerId(PartyId(p)): c.lines() for p, c in self.logs.items() if p != "aggregator"}
+        servers = {ServerId(PartyId(p)): c.served() for p, c in self.logs.items() if p != "aggregator"}
         books = {silo: ledger.lines() for silo, ledger in self.ledgers.items()}
         return build_pack(self.evidence(), servers, books, self.identity(signer), AT)
 
     def pack_over(self, base: bytes) -> bytes:
         """The pack of a dishonest exporter: these records laid over an earlier, honest pack of the job."""
         books = {f"dp/ledger/{silo}.jsonl": ledger.lines() for silo, ledger in self.ledgers.items()}
-        logs = {f"log/{party}.jsonl": log.lines() for party, log in self.logs.items()}
+        logs = {
+            name: raw
+            for party, log in self.logs.items()
+            for name, raw in log.served().files(PartyId(party)).items()
+        }
         rounds = {
             f"rounds/{number:04d}.json": canonical_bytes(round_)
             for number, round_ in enumerate(self.evidence()["rounds"], 1)

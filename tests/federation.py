@@ -40,6 +40,8 @@ from privacy.secagg.additive import AdditiveSiloHalf, Ring, ring_to_bytes
 from privacy.secagg.encoding import encode, encode_weight
 from privacy.secagg.keystream import Dither
 from privacy.secagg.parts import stretches
+from privacy.transparency.checkpoint import EMPTY_LOG, LogHead, log_origin, sign_checkpoint
+from privacy.transparency.witnessing import OfferedLog, offered_alone
 from privacy.update import model_bytes, model_digest
 from privacy.wire.charter import EndorsedCharter
 from privacy.wire.envelope import Envelope, MessageKind, sign_message
@@ -269,11 +271,21 @@ class Federation:
         }
         return RoundPlan(**{**fields, **changes})
 
+    def offered_log(self, head: LogHead = EMPTY_LOG) -> OfferedLog:
+        """The aggregator's log as it first shows it, with this head."""
+        origin = log_origin(self.name, PartyId("aggregator"))
+        return offered_alone(sign_checkpoint(origin, head, self.key("aggregator")))
+
     def offer(
-        self, plan: RoundPlan, job: Envelope, log_head: Head = EMPTY, sender: str = "aggregator"
+        self,
+        plan: RoundPlan,
+        job: Envelope,
+        log_head: LogHead = EMPTY_LOG,
+        sender: str = "aggregator",
+        log: OfferedLog | None = None,
     ) -> Envelope:
         """The plan as the aggregator offers it."""
-        message = RoundOffer(plan=plan, job=job, log_head=log_head)
+        message = RoundOffer(plan=plan, job=job, log=log or self.offered_log(log_head))
         return self.sign(message, "offer", plan.context, sender)
 
     def share(

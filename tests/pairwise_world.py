@@ -33,6 +33,7 @@ from privacy.keystore import Identity
 from privacy.plan import JobSpec, RoundPlan
 from privacy.secagg.encoding import decode
 from privacy.secagg.vectors import MODEL, VectorName
+from privacy.transparency.leaf import parse_record
 from privacy.update import model_bytes
 from privacy.wire.envelope import Envelope, sign_message
 from privacy.wire.messages import RoundResult
@@ -267,8 +268,8 @@ class PairwiseWorld:
         assert self.aggregator is not None
         store = self.aggregator.state.store
         with store.read() as view:
-            entries = [httpx.Response(200, content=line).json() for line in store.log.lines(view.connection)]
-        return [(entry["kind"], entry["body"]) for entry in entries]
+            entries = [parse_record(line) for line in store.log.lines(view.connection)]
+        return [(entry.kind, entry.body) for entry in entries]
 
 
 class Wire(Delivery):

@@ -34,6 +34,7 @@ from privacy.secagg.validity.field import MODULUS, centred, to_bytes
 from privacy.secagg.validity.sharing import Binding
 from privacy.secagg.validity.terms import ValidityTerms, terms_of
 from privacy.secagg.vectors import MODEL, VectorName
+from privacy.transparency.leaf import parse_record
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import RoundResult
 from silo_agent.delivery import Delivery
@@ -142,8 +143,8 @@ class ValidityWorld(World):
     def log_of(store: Any) -> list[tuple[str, dict[str, Any]]]:
         """Kind and body of every entry of a server's log."""
         with store.read() as view:
-            entries = [httpx.Response(200, content=line).json() for line in store.log.lines(view.connection)]
-        return [(entry["kind"], entry["body"]) for entry in entries]
+            entries = [parse_record(line) for line in store.log.lines(view.connection)]
+        return [(entry.kind, entry.body) for entry in entries]
 
 
 @dataclass

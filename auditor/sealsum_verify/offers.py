@@ -29,7 +29,7 @@ class Offer:
     plan: Json
     context: str
     aggregator: str
-    log_head: Json
+    log: Json
 
     @property
     def servers(self) -> list[str]:
@@ -106,4 +106,4 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
         demand(member["verify_key"] == key, entry, f"plan.cohort: {member['silo']} has another key")
     # (f)
     check_scheme(plan, roster, entry)
-    return Offer(entry, document, plan, context, envelope["sender"], offer["log_head"])
+    return Offer(entry, document, plan, context, envelope["sender"], offer["log"])

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sealsum_verify.encoding import demand, same
+from sealsum_verify.logs import Log, check_witnessed, read_logs, read_note
 from sealsum_verify.messages import Chain, Json, Roster, read_chain
 from sealsum_verify.offers import Job
 from sealsum_verify.rounds import Round
 from sealsum_verify.shapes import check_shape
+from sealsum_verify.threat_model import witnesses_needed
 
-Logs = Mapping[str, Chain]
+Logs = Mapping[str, Log]
 _NO_BLOCK: Json = {"first_round": 0, "last_round": 0}
 
 
@@ -35,30 +37,43 @@ class Spending:
 def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Sequence[Round]) -> Logs:
     """(10) Servers' logs are whole and agree with the rounds; returns them, the aggregator's first:
 
-    (a) each server has one, which verifies from its first entry with its key; (b) the head that an offer
-    names lies in the aggregator's log, before the one entry that records this offer; (c) every round
+    (a) each server has one, whose checkpoint over all of it the server signed; (b) the checkpoint of an offer
+    lies in the aggregator's log, before the one entry that records this offer; (c) every round
     offered for this job, and every one that a share server admitted for it, is in the pack; (d) each sum
     was opened, and each share released, once or never, as the result says, and for the survivors shown;
-    (e) the log names each published model, and the job's end if it ended.
+    (e) the log names each published model, and the job's end if it ended; (f) what was shown as witnessed,
+    in an offer or at the end, enough silos cosigned, and the log continues it; (g) a silo that took part had
+    been shown a witnessed checkpoint no older than its last but one, unless it had not cosigned two yet.
     """
     # (a)
     parties = roster.of_role("aggregator") + roster.of_role("share_server")
-    names = {party: f"log/{party}.jsonl" for party in parties}
-    given = sorted(name for name in files if name.startswith("log/"))
-    demand(given == sorted(names.values()), "log/", f"expected the logs of {', '.join(parties)}")
-    origin = f"{roster.charter['federation']}/log/"
-    chains = {
-        party: read_chain(files[file], origin + party, roster.key(party, "any", file), file)
-        for party, file in names.items()
-    }
+    chains = read_logs(files, roster, parties)
     log = chains[parties[0]]
+    enough = witnesses_needed(roster.charter["policy_text"])
+    seen: dict[str, list[int]] = {}
+    # (f)
+    for party, chain in chains.items():
+        file = f"log/{party}.witnessed"
+        if file in files:
+            check_witnessed(chain, files[file].decode(errors="replace"), party, roster, enough, file)
     for one in rounds:
         entry, context, opened = one.offer.entry, one.offer.context, one.result["openings"]
         # (b)
-        head = one.offer.log_head
-        demand(log.holds(head), log.file, f"it does not hold the head that the offer of {entry} names")
-        offered = [e["seq"] > head["seq"] for e in log.find("round_offered", "context", context)]
+        head = read_note(one.offer.log["checkpoint"], parties[0], roster, entry)
+        held = log.holds({"size": head.size, "root": head.root})
+        demand(held, log.file, f"it does not hold the head that the offer of {entry} names")
+        offered = [e["seq"] >= head.size for e in log.find("round_offered", "context", context)]
         demand(offered == [True], log.file, f"it does not offer {entry} once, behind that head")
+        # (f)
+        shown, witnessed = one.offer.log["witnessed"], -1
+        if shown is not None:
+            witnessed = check_witnessed(log, shown, parties[0], roster, enough, entry).size
+        # (g)
+        for silo in one.manifests:
+            sizes = seen.setdefault(silo, [])
+            late = len(sizes) > 1 and witnessed < sizes[-2]
+            demand(not late, entry, f"{silo} took part without a checkpoint that others had witnessed")
+            sizes.append(head.size)
         # (d)
         sums = [e["body"].get("digest") for e in log.find("sum_opened", "context", context)]
         counted = f"{entry} has {opened} openings, the log {len(sums)}"
@@ -132,7 +147,7 @@ def check_ledgers(
 
 
 def _replay(
-    ledger: Chain, job: Job, known: Mapping[str, Round], log: Chain
+    ledger: Chain, job: Job, known: Mapping[str, Round], log: Log
 ) -> tuple[dict[str, int], Spending | None]:
     """Where each round began, by context, and what the job cost."""
     begun: dict[str, int] = {}

@@ -52,7 +52,13 @@ SHAPES = {
     "validity": "kind:text norm_bound:real",
     "silo": "silo:name verify_key:hex",
     "server": "server:name verify_key:hex",
-    "offer": "plan:plan job:envelope log_head:head",
+    "offer": "plan:plan job:envelope log:offered_log",
+    "offered_log": "checkpoint:text since:log_head consistency:[hex] witnessed:text? "
+    "witnessed_consistency:[hex]",
+    "log_head": "size:int root:hex",
+    "record": "seq:int at:text kind:text fields:object",
+    "disclosed": "salt:session *",
+    "redacted": "digest:hex",
     "manifest": "silo:name model:hex vector_length:int parts:[hex] seeds:{hex} ledger_head:head",
     "accepted": "server:name manifests:{hex}",
     "survivors": "server:name survivors:[name] manifests:[hex]",
@@ -91,9 +97,9 @@ SHAPES = {
     "fallback_caps": "round:real job:real lifetime:real period:real?",
     "orders": "order:int fallback_order:int",
     "reserve": "job:name job_digest:hex dataset:name first_round:int last_round:int event:event "
-    "fallback:event? delta:real log_head:head",
+    "fallback:event? delta:real log_head:log_head",
     "written_off": "after:head lost:[head] witnesses:[name]",
-    "begin": "job_digest:hex context:hex round:int log_head:head",
+    "begin": "job_digest:hex context:hex round:int log_head:log_head",
     "event": "mechanism:text sample_rate:real noise_multiplier:real steps:int",
     "handover": "body:handed_over verify_key:hex signature:signature",
     "handed_over": "federation:name silo:name job:name job_digest:hex dataset:name people:{person} "

@@ -36,6 +36,17 @@ def hostile(text: str) -> tuple[bool, int]:
     return behaviour == "malicious", max(int(told), int(among))
 
 
+def witnesses_needed(text: str) -> int:
+    """How many silos must have cosigned a checkpoint: as the text says, or more than half of the minimum to
+    open, and more than collude."""
+    tree = _tree(text)
+    least = _find(tree, "5", "spec", "limits", "min_silos_open")
+    asked = _find(tree, "", "spec", "evidence", "witnesses_min")
+    whole = all(re.fullmatch("[0-9]{1,4}", number) for number in (least, asked or "1"))
+    demand(whole, ENTRY, "numbers of silos to open and to witness are not plain whole numbers")
+    return int(asked) if asked else max(int(least) // 2, hostile(text)[1]) + 1
+
+
 def _find(tree: Any, strict: str, *path: str) -> str:
     for step in path:
         demand(isinstance(tree, dict), ENTRY, f"{'.'.join(path)}: expected fields, got a word")

@@ -33,7 +33,7 @@ CHECKS = (
     "each round was offered on the job's terms to the roster's parties",
     "each round's messages agree, and one sum at most was opened",
     "each model follows from the one before",
-    "servers' logs are whole and agree with the rounds",
+    "servers' logs are whole, witnessed, and agree with the rounds",
     "silos' ledgers are whole and charged each round before it ran",
     "the claimed ε is what the ledgers cost, by this program's own accountant",
     "people at the silos decided on this very job, where silos handed that over",
@@ -49,7 +49,9 @@ SELF_REPORTED = frozenset({"tests/attack.json"})
 """What whoever exported the pack may add: hashed and signed like the rest, and believed by no check."""
 _UNLISTED = {"manifest.json", "manifest.sig"}
 _NAME = r"[a-z0-9][a-z0-9._-]*"
-_OTHER_FILES = re.compile(rf"rounds/[0-9]{{4,}}\.json|(log|dp/ledger)/{_NAME}\.jsonl|silos/{_NAME}\.json")
+_OTHER_FILES = re.compile(
+    rf"rounds/[0-9]{{4,}}\.json|dp/ledger/{_NAME}\.jsonl|log/{_NAME}\.(jsonl|leaves|checkpoint|witnessed)|silos/{_NAME}\.json"
+)
 
 
 @dataclass

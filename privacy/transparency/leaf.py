@@ -121,13 +121,13 @@ def parse_record(line: bytes) -> Record:
         raise LedgerDamaged(f"log: expected a record, got something else ({type(error).__name__})") from error
 
 
-def records_in_order(lines: Iterable[bytes], origin: str) -> Iterator[Record]:
-    """Every line as a record, each in its place.
+def records_in_order(lines: Iterable[bytes], origin: str, first: int = 0) -> Iterator[Record]:
+    """Every line as a record, each in its place from ``first`` on.
 
     Raises:
         LedgerDamaged: not a record, or not the next one.
     """
-    for place, line in enumerate(lines):
+    for place, line in enumerate(lines, first):
         record = parse_record(line)
         if record.seq != place:
             raise LedgerDamaged(f"log {origin}: expected entry {place}, got entry {record.seq}")

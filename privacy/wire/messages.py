@@ -11,6 +11,7 @@ from privacy.canonical import Frozen, Real, digest_of
 from privacy.chain import Head
 from privacy.ids import Digest, HexDigest, ServerName, SiloId, SiloName
 from privacy.plan import RoundPlan
+from privacy.transparency.witnessing import OfferedLog
 from privacy.vector_terms import FurtherName
 from privacy.wire.envelope import Envelope, MessageKind
 
@@ -26,8 +27,8 @@ class RoundOffer(Frozen):
     plan: RoundPlan
     job: Envelope
     """The researcher's signed job, so that each side checks the plan against it."""
-    log_head: Head
-    """Head of the aggregator's log; silos record it, which makes a rewritten log visible."""
+    log: OfferedLog
+    """The aggregator's log as it stands; silos witness it, which makes a rewritten one visible."""
 
 
 class ShareManifest(Frozen):

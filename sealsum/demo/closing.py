@@ -21,6 +21,7 @@ from sealsum.demo.results import Caps, DemoResult, Mechanism, RoundRow, Scores, 
 from sealsum.demo.scoring import HospitalFiles, auc_of, joined, read_tables
 from sealsum.demo.standing import Standing
 from sealsum.job_view import JobView
+from sealsum.served_log import ServedLog
 
 NOTHING_SPENT = {"epsilon": "0", "epsilon_rdp": "0", "epsilon_fallback": "0"}
 """Of a hospital whose ledger names no round of this job."""
@@ -42,7 +43,7 @@ class Trained:
     model: NDArray[np.float32]
     """float32[d]"""
     evidence: dict[str, Any]
-    server_logs: Mapping[str, bytes]
+    server_logs: Mapping[str, ServedLog]
     ledgers: Mapping[str, bytes]
     baselines: BaselineAnswer
 

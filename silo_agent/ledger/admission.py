@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from privacy.chain import Head
 from privacy.dp.events import DpEvent
 from privacy.errors import BudgetExhausted, Conflict, OutOfOrder
 from privacy.ids import Context, Digest, JobId
+from privacy.transparency.checkpoint import LogHead
 from silo_agent.ledger.entries import Opening, Reserve
 from silo_agent.ledger.lifetime import lifetime_of, period_of
 from silo_agent.ledger.spending import Account, JobCharge
@@ -56,7 +56,7 @@ class RoundCharge:
     event: DpEvent
     fallback: DpEvent | None
     delta: float
-    log_head: Head
+    log_head: LogHead
 
     def of_job(self, account: Account) -> JobCharge:
         """What the job has reserved so far: nothing, if this is its first round here."""

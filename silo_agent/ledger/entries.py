@@ -10,9 +10,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen, Real
-from privacy.chain import Head
 from privacy.dp.events import DpEvent
 from privacy.ids import HexContext, HexDigest, JobName, Name
+from privacy.transparency.checkpoint import LogHead
 
 FORMAT: Literal[2] = 2
 """Version of the bodies below; 1 reserved each round by itself and is no longer read."""
@@ -94,7 +94,7 @@ class Reserve(Frozen):
     fallback: DpEvent | None
     """What one silo's own noise gives in a round; none where that is all the noise there is."""
     delta: Annotated[Real, Field(gt=0, lt=1)]
-    log_head: Head
+    log_head: LogHead
     """Head of the aggregator's log as it was offered to us: a rewritten log shows."""
 
     @property
@@ -125,7 +125,7 @@ class Begin(Frozen):
     job_digest: HexDigest
     context: HexContext
     round: Round
-    log_head: Head
+    log_head: LogHead
     """As in ``Reserve``, now of this round's offer."""
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from aggregator.assembly import Aggregator
 from privacy.canonical import canonical_bytes, sha256_hex
-from privacy.chain import parse_entry
 from privacy.errors import Conflict, LedgerDamaged
 from privacy.ids import Context, Digest
 from privacy.plan import DpTerms, JobSpec
+from privacy.transparency.leaf import parse_record
 from privacy.update import model_digest
 from privacy.wire.messages import RoundResult
 from tests.aggregator_world import Silo, World, client_of, on_loop, send_share, submit
@@ -156,7 +156,7 @@ async def test_a_crash_between_opening_and_publishing_gives_the_same_result_by_t
             lines = list(second.state.store.log.lines(stored.connection))
     assert (view["state"], view["openings"]) == ("finished", 1)
     assert np.allclose(model, 0.5, atol=1e-5)
-    assert sum(parse_entry(line).kind == "sum_opened" for line in lines) == 1
+    assert sum(parse_record(line).kind == "sum_opened" for line in lines) == 1
 
 
 @on_loop

@@ -27,6 +27,7 @@ from privacy.wire.messages import (
 )
 from tests.evidence_pack import Chain, Records, edited, files_of, honest_records, resigned
 from tests.federation import Federation
+from tests.log_book import LogBook
 
 
 def caught(records: Records, number: int, message: str, pack: bytes | None = None) -> None:
@@ -74,7 +75,7 @@ def test_an_opening_kept_from_the_result_shows_in_the_log() -> None:
 def test_a_rewritten_log_lacks_the_head_that_silos_saw() -> None:
     records = honest_records()
     old = records.logs["aggregator"]
-    new = Chain(old.origin, old.key)
+    new = LogBook(old.federation, old.party, old.key)
     new.add("started", note="another beginning")
     for entry in old.entries[1:]:
         new.add(entry.kind, **entry.body)
@@ -84,7 +85,7 @@ def test_a_rewritten_log_lacks_the_head_that_silos_saw() -> None:
 
 def test_a_split_view_of_the_log_shows_in_the_ledger_that_saw_the_other_side() -> None:
     records = started(rounds=1)
-    other_side = {"silo-4": {"log_head": {"seq": 1, "hash": "ab" * 32}}}
+    other_side = {"silo-4": {"log_head": {"size": 2, "root": "ab" * 32}}}
     records.add_round(1, reserving=other_side, job_state="finished")
     caught(records, 11, "it saw a head that log/aggregator.jsonl does not hold")
 
@@ -294,17 +295,17 @@ def test_a_share_of_another_sum_in_the_servers_log_is_caught() -> None:
     records = started(1)
     records.add_round(1, job_state="finished")
     log = records.logs["server-1"]
-    records.logs["server-1"] = Chain(log.origin, log.key)
-    for entry in log.entries:
-        other = {"survivors": "ef" * 32} if entry.kind == "share_released" else {}
-        records.logs["server-1"].add(entry.kind, **entry.body | other)
+    other = {"survivors": "ef" * 32}
+    records.logs["server-1"] = log.rewritten(
+        lambda kind, body: body | other if kind == "share_released" else body
+    )
     caught(records, 10, "it released a share of another sum")
 
 
 def test_a_share_that_its_server_does_not_own_up_to_is_caught() -> None:
     records = honest_records()
     log = records.logs["server-1"]
-    records.logs["server-1"] = Chain(log.origin, log.key, log.entries[:1])
+    records.logs["server-1"] = log.beginning(1)
     caught(records, 10, "it released 0 shares")
 
 
@@ -359,10 +360,9 @@ def servers_honour(records: Records, silo: str, digest: Digest) -> None:
         summed = survivors_digest(survivors.model_copy(update={"manifests": digests}))
         signed_anew(records, "openings", index, "opening", OpeningShare, survivors=summed)
     for party, log in records.logs.items():
-        records.logs[party] = Chain(log.origin, log.key)
-        for entry in log.entries:
-            body = {name: summed if value == old else value for name, value in entry.body.items()}
-            records.logs[party].add(entry.kind, **body)
+        records.logs[party] = log.rewritten(
+            lambda _kind, body: {name: summed if value == old else value for name, value in body.items()}
+        )
 
 
 def test_a_silo_that_reserved_nothing_is_caught() -> None:

@@ -160,7 +160,7 @@ ROUND_EDITS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "the openings of the result hidden": (8, body_edit(["result"], lambda b: b.update(openings=0))),
     "another model out": (8, body_edit(["result"], lambda b: b.update(model_out="0" * 64))),
     "the offer's plan altered": (7, body_edit(["offer"], lambda b: b["plan"].update(min_survivors=2))),
-    "the offer's log head altered": (7, body_edit(["offer"], lambda b: b["log_head"].update(seq=0))),
+    "the offer's log head altered": (7, body_edit(["offer"], lambda b: b["log"]["since"].update(size=0))),
     "a looser policy in the plan": (7, body_edit(["offer"], lambda b: b["plan"].update(policy="0" * 64))),
     "an unknown field": (7, lambda d: d.update(note="all is well")),
     "a missing field": (7, lambda d: d.pop("refusals")),

@@ -13,9 +13,10 @@ import pytest
 
 from aggregator.assembly import Aggregator
 from privacy.canonical import canonical_bytes
-from privacy.chain import EMPTY, Head, parse_entry
+from privacy.chain import EMPTY, Head
 from privacy.ids import SiloId
 from privacy.plan import JobSpec, RoundPlan
+from privacy.transparency.leaf import parse_record
 from privacy.wire.ledger_heads import parse_witnessed_heads
 from silo_agent.ledger.witnessed import Witness, open_witnessed
 from tests.aggregator_world import Silo, World, client_of, on_loop, send_share, submission, submit
@@ -52,7 +53,7 @@ class Rounds:
     def log(self, server: str) -> list[dict[str, Any]]:
         store = self.world.servers[server].store
         with store.read() as view:
-            return [parse_entry(line).model_dump() for line in store.log.lines(view.connection)]
+            return [parse_record(line).model_dump() for line in store.log.lines(view.connection)]
 
 
 def _rules(answer: httpx.Response) -> list[str]:
@@ -81,7 +82,8 @@ async def test_a_head_that_goes_back_or_forks_is_refused_by_name_and_logged(
     assert "restore" in refused.text
     assert "new name" in refused.text
     [entry] = [one for one in rounds.log("server-1") if one["kind"] == "update_refused"]
-    assert (entry["body"]["silo"], entry["body"]["rules"]) == ("silo-1", [rule])
+    fields = entry["fields"]
+    assert (fields["silo"]["value"], fields["rules"]["value"]) == ("silo-1", [rule])
     assert (await rounds.show(plan, Head(seq=8, hash="88" * 32))).status_code == 201, "it may go on"
 
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from privacy.chain import EMPTY
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
 from privacy.errors import BudgetExhausted, LedgerDamaged, OutOfOrder, SealsumError
 from privacy.identity import SigningKey
 from privacy.ids import Context, Digest, JobId
+from privacy.transparency.checkpoint import EMPTY_LOG
 from silo_agent.ledger import journal as journal_module
 from silo_agent.ledger.admission import RoundCharge, block_size
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
@@ -144,7 +144,7 @@ def _charge(job: str, number: int, session: int = 0) -> RoundCharge:
         event=EVENT,
         fallback=OWN,
         delta=DELTA,
-        log_head=EMPTY,
+        log_head=EMPTY_LOG,
     )
 
 

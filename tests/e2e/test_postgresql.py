@@ -27,11 +27,11 @@ from aggregator.settings import ShareServerSettings
 from aggregator.store import Store
 from aggregator.tables import seeds
 from privacy.canonical import canonical_bytes
-from privacy.chain import parse_entry
 from privacy.errors import ConfigurationError, Conflict
 from privacy.identity import SigningKey
 from privacy.ids import Context, JobId
 from privacy.keystore import Identity
+from privacy.transparency.leaf import parse_record
 from tests.aggregator_world import Silo, World, client_of, on_loop, submit
 from tests.e2e.postgresql import Cluster, binary_directory, running_cluster
 from tests.e2e.postgresql_race import CONTEXTS, RACES, SURVIVORS, open_store, race
@@ -108,7 +108,7 @@ def test_the_process_that_lost_a_race_decides_nothing_more_and_the_log_has_one_h
     assert all(len(outcomes) == 2 for outcomes in met.values())
     store = open_store(url, key)  # verifies the whole chain
     with store.read() as view:
-        entries = [parse_entry(line) for line in store.log.lines(view.connection)]
+        entries = [parse_record(line) for line in store.log.lines(view.connection)]
     store.close()
     assert [entry.body["context"] for entry in entries if entry.kind == "sum_opened"] == CONTEXTS
 

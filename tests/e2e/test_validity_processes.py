@@ -93,7 +93,9 @@ def test_honest_agents_prove_their_noisy_updates_and_one_that_restarts_drops_out
     assert (view["state"], view["openings"]) == ("finished", 2), view
     everybody = ["silo-1", "silo-2", "silo-3", "silo-4"]
     assert [one["survivors"] for one in view["history"]] == [["silo-1", "silo-3", "silo-4"], everybody]
-    refused = [entry["body"] for entry in evidence["log"] if entry["kind"] == "update_refused"]
-    assert [(one["silo"], one["rules"]) for one in refused] == [("silo-2", ["validity.not_proven"])]
+    refused = [entry["fields"] for entry in evidence["log"] if entry["kind"] == "update_refused"]
+    assert [(one["silo"]["value"], one["rules"]["value"]) for one in refused] == [
+        ("silo-2", ["validity.not_proven"])
+    ]
     for name in ("server-0", "server-1"):
         assert list(files_under(tmp_path / name / "parts")) == []

@@ -16,12 +16,14 @@ import pytest
 from sealsum_verify.verify import Report, verify_pack
 
 from aggregator.assembly import Aggregator
-from privacy.chain import EMPTY, Head
+from privacy.chain import Head
 from privacy.dp.events import round_event
 from privacy.ids import PartyId, ServerId, SiloId
 from privacy.keystore import load_identity
 from privacy.plan import JobSpec, RoundPlan
+from privacy.transparency.checkpoint import EMPTY_LOG
 from sealsum.evidence import build_pack
+from sealsum.served_log import ServedLog
 from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, Opening
 from silo_agent.ledger.ledger import Ledger, ledger_origin
@@ -77,7 +79,7 @@ class Books:
             event=round_event(plan.dp, plan.training),
             fallback=None,
             delta=plan.dp.delta,
-            log_head=EMPTY,
+            log_head=EMPTY_LOG,
         )
         reserved = ledger.reserve(charge, NOW)
         ledger.begin(reserved, NOW)
@@ -117,12 +119,14 @@ async def evidence_of(federation: Federation, aggregator: Aggregator) -> dict[st
     return evidence
 
 
-async def logs_of(world: World) -> dict[ServerId, bytes]:
+async def logs_of(world: World) -> dict[ServerId, ServedLog]:
     """Share servers' logs, as they answer the researcher."""
     logs = {}
     for server in world.federation.charter.share_servers:
         async with world.as_party("researcher", server) as client:
-            logs[ServerId(server)] = (await client.get("/v1/log")).content
+            served = (await client.get("/v1/log/checkpoint")).json()
+            lines = (await client.get("/v1/log")).content
+        logs[ServerId(server)] = ServedLog(lines, served["checkpoint"], served["witnessed"])
     return logs
 
 
@@ -131,7 +135,7 @@ def verified(
     federation: Federation,
     evidence: Mapping[str, Any],
     books: Books,
-    logs: Mapping[ServerId, bytes] | None = None,
+    logs: Mapping[ServerId, ServedLog] | None = None,
 ) -> tuple[Report, bytes]:
     """What the verifier says of the pack that the researcher exports."""
     federation.identity("researcher", root / "researcher")

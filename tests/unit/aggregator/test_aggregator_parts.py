@@ -19,7 +19,6 @@ from aggregator.share_server.phases import TABLE as SHARE_TABLE
 from aggregator.store import Store
 from aggregator.web_server import bind, url_of
 from privacy.canonical import sha256_hex
-from privacy.chain import parse_entry
 from privacy.errors import (
     ConfigurationError,
     Conflict,
@@ -30,6 +29,7 @@ from privacy.errors import (
 )
 from privacy.identity import SigningKey
 from privacy.ids import PartyId, SiloId
+from privacy.transparency.leaf import parse_record
 from tests.aggregator_world import on_loop
 from tests.federation import Federation
 
@@ -172,7 +172,8 @@ def test_a_decision_and_its_log_entry_stand_or_fall_together(tmp_path: Path) -> 
     with store.write() as transaction:
         transaction.record("started", party="server-0")
     with store.read() as view:
-        entries = [parse_entry(line) for line in log.lines(view.connection)]
+        entries = [parse_record(line) for line in log.lines(view.connection)]
         assert [entry.kind for entry in entries] == ["started", "started"]
-        assert log.verify(view.connection) == entries[-1].head
+        assert log.verify(view.connection) == log.head
+        assert log.head.size == 2
     store.close()

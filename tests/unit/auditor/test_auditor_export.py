@@ -11,6 +11,7 @@ from sealsum_verify.verify import verify_pack
 
 from privacy.errors import ConfigurationError
 from sealsum import evidence_commands
+from sealsum.served_log import ServedLog
 from tests.evidence_pack import Records, shared_records
 
 
@@ -38,8 +39,8 @@ class Connection:
     def evidence(self) -> dict[str, Any]:
         return self.records.evidence()
 
-    def server_log(self, server: str) -> bytes:
-        return self.records.logs[server].lines()
+    def server_log(self, server: str) -> ServedLog:
+        return self.records.logs[server].served()
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_what_is_not_an_attacks_result_is_refused(change: dict[str, Any], messag
 
 def test_a_pack_with_results_verifies_and_says_that_nobody_checked_them() -> None:
     records = honest_records()
-    servers = {ServerId(PartyId(p)): c.lines() for p, c in records.logs.items() if p != "aggregator"}
+    servers = {ServerId(PartyId(p)): c.served() for p, c in records.logs.items() if p != "aggregator"}
     books = {silo: ledger.lines() for silo, ledger in records.ledgers.items()}
     signer = records.identity("researcher")
     pack = build_pack(records.evidence(), servers, books, signer, AT, _raw())

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from privacy.chain import EMPTY
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
 from privacy.errors import ConfigurationError, LedgerDamaged
 from privacy.ids import Context, Digest, JobId, PartyId, SiloId
 from privacy.keystore import Identity, load_identity
+from privacy.transparency.checkpoint import EMPTY_LOG
 from sealsum.budget_commands import budget
 from silo_agent.cli import silo
 from silo_agent.ledger.admission import CapReached, RoundCharge
@@ -84,7 +84,7 @@ def _charge(
         event=event,
         fallback=own,
         delta=DELTA,
-        log_head=EMPTY,
+        log_head=EMPTY_LOG,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from privacy.canonical import canonical_bytes
-from privacy.chain import EMPTY, Entry, parse_entry
+from privacy.chain import Entry, parse_entry
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
 from privacy.errors import (
@@ -25,6 +25,7 @@ from privacy.errors import (
 )
 from privacy.identity import SigningKey
 from privacy.ids import Context, Digest, JobId
+from privacy.transparency.checkpoint import EMPTY_LOG
 from silo_agent.ledger import journal as journal_module
 from silo_agent.ledger.admission import CapReached, RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
@@ -74,7 +75,7 @@ def _charge(
         event=event,
         fallback=fallback,
         delta=delta,
-        log_head=EMPTY,
+        log_head=EMPTY_LOG,
     )
 
 

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.loader import LoadedPolicy
-from privacy.chain import EMPTY
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent
 from privacy.dp.filters import RenyiFilter
 from privacy.errors import BudgetExhausted, ConfigurationError, Conflict, LedgerDamaged
 from privacy.ids import Context, Digest, JobId, PartyId, SiloId
 from privacy.keystore import Identity, load_identity
+from privacy.transparency.checkpoint import EMPTY_LOG
 from silo_agent.ledger.admission import CapReached, RoundCharge
 from silo_agent.ledger.books import Books, ledger_path
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, FilterOrders, Opening
@@ -54,7 +54,7 @@ def _charge(job: str, number: int = 1, dataset: str = "cardio", rounds: int = 1)
         event=EVENT,
         fallback=None,
         delta=DELTA,
-        log_head=EMPTY,
+        log_head=EMPTY_LOG,
     )
 
 
