@@ -60,6 +60,10 @@ class Desk:
         """Whose messages of a step were believed so far."""
         return frozenset(self._steps[step].answers)
 
+    def heard(self, silo: SiloId) -> bool:
+        """Whether any message of this silo was believed in this round."""
+        return any(silo in step.answers for step in self._steps.values())
+
     def expected(self, step: str) -> frozenset[SiloId]:
         """Who may answer a step."""
         return frozenset(self._steps[step].inboxes)

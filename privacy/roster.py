@@ -58,8 +58,6 @@ class Charter(Frozen):
     members: tuple[Member, ...]
     revoked: tuple[HexKey, ...] = ()
     """Keys that were members' and have left the roster: they never come back. Sorted."""
-    keeps_jobs_of: tuple[HexDigest, ...] = ()
-    """Earlier charters whose running jobs go on under this one, newest first; all other jobs end."""
     policy: HexDigest
     """Digest of the threat model below."""
     policy_text: PolicyText
@@ -87,10 +85,6 @@ class Charter(Frozen):
             raise ValueError("previous: expected the charter of the epoch before, and none for epoch 1")
         if sorted(set(self.revoked)) != list(self.revoked):
             raise ValueError("revoked: expected distinct keys, sorted")
-        if len(set(self.keeps_jobs_of)) != len(self.keeps_jobs_of):
-            raise ValueError("keeps_jobs_of: expected distinct charters")
-        if self.keeps_jobs_of and self.keeps_jobs_of[0] != self.previous:
-            raise ValueError("keeps_jobs_of: expected it to begin with the charter of the epoch before")
         return self
 
     @cached_property

@@ -42,7 +42,7 @@ def judged(proposal: EndorsedCharter, in_force: EndorsedCharter | None) -> tuple
         *_officers(versions[-1], None if before is None else before.officers[-1]),
         *_members(charter, held),
         *_policy(charter, held, policy.model.metadata.name),
-        *_jobs(charter, held),
+        *_jobs(held),
     )
 
 
@@ -156,11 +156,7 @@ def _policy(charter: Charter, held: Charter | None, name: str) -> Iterator[str]:
             yield f"    {line}"
 
 
-def _jobs(charter: Charter, held: Charter | None) -> Iterator[str]:
+def _jobs(held: Charter | None) -> Iterator[str]:
     if held is None:
         return
-    yield (
-        "Running jobs go on, if the new threat model admits them."
-        if charter.keeps_jobs_of
-        else "Running jobs end; researchers sign them again."
-    )
+    yield "Running jobs end; researchers sign them again."

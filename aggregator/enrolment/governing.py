@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -22,8 +21,6 @@ from privacy.roster import Charter, Member
 from privacy.wire.charter import EndorsedCharter, VerifiedCharter, open_charter, succeed_charter
 from privacy.wire.proposal import assemble, endorse
 
-RunningJobs = Literal["end", "keep"]
-
 
 @dataclass(frozen=True)
 class Change:
@@ -35,7 +32,6 @@ class Change:
     """Members who leave; their keys are revoked."""
     officers: Officers | None = None
     """The next version of the officers; ``None`` keeps those in force."""
-    running_jobs: RunningJobs = "end"
     drop_pending: bool = False
 
 
@@ -73,7 +69,7 @@ def propose_charter(authority: Authority, change: Change) -> EndorsedCharter:
     # (5)
     before = authority.in_force()
     try:
-        charter = _charter(authority.federation, before, members, policy, in_force, change.running_jobs)
+        charter = _charter(authority.federation, before, members, policy, in_force)
     except ValidationError as error:
         raise ConfigurationError(f"charter: {error.errors(include_url=False)[0]['msg']}") from error
     if change.drop_pending:
@@ -134,7 +130,6 @@ def _charter(
     members: tuple[Member, ...],
     policy: LoadedPolicy,
     officers: Officers,
-    running_jobs: RunningJobs,
 ) -> Charter:
     held = None if before is None else before.charter
     keys = {member.verify_key for member in members}
@@ -146,7 +141,6 @@ def _charter(
         officers=officers.digest,
         members=members,
         revoked=() if held is None else tuple(sorted(left | set(held.revoked))),
-        keeps_jobs_of=() if held is None or running_jobs == "end" else (held.digest, *held.keeps_jobs_of),
         policy=policy.digest,
         policy_text=policy.text,
         policy_parents=policy.parents,

@@ -14,7 +14,7 @@ from typing import Protocol
 from aggregator.ledger_heads import witnessed_head
 from aggregator.round import Event, Round
 from aggregator.state import AggregatorState, OpenRound
-from aggregator.succession import assert_none_revoked
+from aggregator.succession import assert_none_revoked, revoked_silos
 from policies.findings import PolicyRefusal
 from policies.gates import AdmittedUpdate, ClearedCohort, admit_update
 from policies.rules_submission import Manifest
@@ -144,12 +144,29 @@ async def wait_until(state: AggregatorState, current: OpenRound, settled: Callab
     """Wait until ``settled``, or for the plan's deadline (monotonic) counted from now.
 
     Raises:
-        Stopping: the process drains. Unprocessable: so many silos refuse that no sum can be opened.
+        Stopping: the process drains. Unprocessable: so many silos refuse that no sum can be opened, or one
+            that is in the sum already was revoked.
     """
     round_ = current.round
-    await state.bell.wait_for(lambda: True if settled() or round_.hopeless else None, round_.plan.deadline_s)
+
+    def over() -> bool:
+        return settled() or round_.hopeless or bool(_revoked_in_it(state, current))
+
+    await state.bell.wait_for(lambda: True if over() else None, round_.plan.deadline_s)
     if state.bell.silent:
         raise Stopping
+    assert_none_revoked(round_.plan, _revoked_in_it(state, current), state.charters.revoked)
     if round_.hopeless:
         refused = ", ".join(silo for silo, answer in sorted(round_.answers.items()) if answer == "refusal")
         raise Unprocessable(f"cohort: {round_.plan.min_survivors} silos are needed; these refused: {refused}")
+
+
+def _revoked_in_it(state: AggregatorState, current: OpenRound) -> list[SiloId]:
+    """Revoked silos that have a part in the sum by now. Share servers leave theirs out by themselves."""
+    plan, revoked = current.round.plan, state.charters.revoked
+    if not revoked or plan.servers:
+        return []
+    answers, desk = current.round.answers, current.desk
+    return [
+        silo for silo in revoked_silos(plan, revoked) if answers.get(silo) == "manifest" or desk.heard(silo)
+    ]

@@ -27,7 +27,7 @@ SHAPES = {
     "envelope": "kind:text context:hex sender:name recipient:name body:text signature:signature",
     "entry": "origin:text seq:int prev:hex at:text kind:text body:object signature:signature",
     "charter": "federation:name epoch:int previous:hex? officers:hex members:[member] revoked:[hex] "
-    "keeps_jobs_of:[hex] policy:hex policy_text:text policy_parents:[text]",
+    "policy:hex policy_text:text policy_parents:[text]",
     "endorsed": "kind:text context:hex body:text signatures:{signature}",
     "officers": "federation:name version:int threshold:int officers:[officer] one_institution:text",
     "member": "id:name role:text legal_entity:text operator:text verify_key:hex sealing_key:text url:text",
