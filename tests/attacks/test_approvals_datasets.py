@@ -16,15 +16,6 @@ from tests.federation import Federation
 from tests.silo_yaml import registered
 
 PATHS = ["/etc/passwd", "../patients.csv", "cardio.csv/../x", "file:///x", "~/cardio", "C:\\x", "cardio\n"]
-    "/etc/passwd",
-    "../patients.csv",
-    "cardio.csv/../x",
-    "file:///x",
-    "~/cardio",
-    "C:\\x",
-    "cardio\n",
-    "",
-]
 
 
 @pytest.mark.parametrize("dataset", PATHS)
