@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.operators.callers import Identified
-from aggregator.operators.operator import Operator
+from aggregator.operators.operator import Operator, PersonRefused, TokenEnded
 from aggregator.web_errors import OnRefused, Refused, problem
 from privacy.errors import NotAllowed, PeerFault, SignatureRejected
 from privacy.ids import PartyId
@@ -44,11 +44,10 @@ class IdentityWall:
         except PeerFault as fault:
             request_id = str(state.get("request_id", ""))
             if self._on_refused is not None:
-                self._on_refused(
-                    Refused(
-                        request_id, "", scope["method"], scope["path"], fault.status, fault.kind, str(fault)
-                    )
-                )
+                person = fault.pseudonym if isinstance(fault, PersonRefused | TokenEnded) else ""
+                method, path = scope["method"], scope["path"]
+                told = Refused(request_id, "", method, path, fault.status, fault.kind, str(fault), person)
+                self._on_refused(told)
             answer = problem(fault.status, fault.kind, fault.kind.replace("-", " "), str(fault), request_id)
             if fault.status == SignatureRejected.status:
                 answer.headers["www-authenticate"] = "Bearer"  # RFC 6750, section 3

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator
 from sqlalchemy import insert, select, update
 
 from aggregator.access import API_TOKEN_SCOPES, Scope
-from aggregator.operators.operator import Operator, Pseudonyms
+from aggregator.operators.operator import Operator, Pseudonyms, TokenEnded
 from aggregator.store import Reader, Store
 from aggregator.tables import api_tokens
 from privacy.canonical import Frozen
@@ -32,6 +32,10 @@ TOKEN: Final = re.compile(PREFIX + r"([0-9a-f]{12})_([0-9a-f]{64})", re.ASCII)
 SEEN_S: Final = 60
 """How exactly the last use is kept: one write a minute, however many calls."""
 _DAY_S: Final = 86_400
+_REFUSED: Final = (
+    "API token: expected one that this server issued and that is neither over nor revoked; ask a site admin "
+    "for another"
+)
 
 
 class TokenRequest(Frozen):
@@ -110,7 +114,7 @@ class ApiTokens:
         revoked nor over. An unknown id costs a comparison too, and all refusals read the same.
 
         Raises:
-            SignatureRejected: any of these.
+            SignatureRejected: (1), (2). TokenEnded: (3).
         """
         # (1)
         match = TOKEN.fullmatch(text)
@@ -120,20 +124,20 @@ class ApiTokens:
         kept = row.digest if row is not None else _digest("")
         right = hmac.compare_digest(kept, _digest(match[2] if match is not None else "none"))
         now = int(self._now())
+        if row is None or not right:
+            raise SignatureRejected(_REFUSED)
+        subject = f"token:{row.id}"
+        pseudonym = self._pseudonyms.of(subject)
         # (3)
-        if row is None or not right or row.revoked_at or now >= row.expires_at:
-            raise SignatureRejected(
-                "API token: expected one that this server issued and that is neither over nor revoked; "
-                "ask a site admin for another"
-            )
+        if row.revoked_at or now >= row.expires_at:
+            raise TokenEnded(pseudonym, _REFUSED)
         if now - row.used_at >= SEEN_S:
             with self._store.write() as transaction:
                 used = update(api_tokens).where(api_tokens.c.id == row.id).values(used_at=now)
                 transaction.connection.execute(used)
-        subject = f"token:{row.id}"
         return Operator(
             subject,
-            self._pseudonyms.of(subject),
+            pseudonym,
             f"API token {row.id} ({row.label})",
             frozenset({row.role}),
             "api_token",

@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from aggregator.operators.api_tokens import PREFIX, ApiTokens
 from aggregator.operators.oidc import AccessTokens
-from aggregator.operators.operator import Operator, Pseudonyms
+from aggregator.operators.operator import Operator, PersonRefused, Pseudonyms
 from aggregator.operators.settings import OperatorSettings
 from privacy.errors import NotAllowed, SignatureRejected
 from privacy.roster import Charter, Member
@@ -131,9 +131,10 @@ async def identify(scope: Scope, charter: Charter, people: People) -> Identified
         sent = await people.by_bearer(token)
         # (3)
         if shown is not None and (isinstance(shown, Member) or shown.subject != sent.subject):
-            raise NotAllowed(
+            raise PersonRefused(
+                sent.pseudonym,
                 "authorization: expected the certificate and the token of one person, got those of two; "
-                "leave one away"
+                "leave one away",
             )
         return sent
     # (4)

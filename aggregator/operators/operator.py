@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from aggregator.access import Scope
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, NotAllowed, SignatureRejected
 from privacy.keystore import read_secret, write_secret
 from privacy.people import PersonRole
 
@@ -36,6 +36,22 @@ class Operator:
     """What her API token was given of her role; ``None`` is all of it."""
     expires_at: int | None = None
     """Unix seconds, where the proof says."""
+
+
+class PersonRefused(NotAllowed):
+    """A known person is turned away before anything of her request is looked at."""
+
+    def __init__(self, pseudonym: str, reason: str) -> None:
+        super().__init__(reason)
+        self.pseudonym = pseudonym
+
+
+class TokenEnded(SignatureRejected):
+    """A token that was ours once: whose it was belongs into the log, as somebody still has it."""
+
+    def __init__(self, pseudonym: str, reason: str) -> None:
+        super().__init__(reason)
+        self.pseudonym = pseudonym
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,25 @@ async def test_a_refusal_of_a_person_is_logged_under_her_pseudonym_and_never_wit
 
 
 @on_loop
+async def test_whoever_still_uses_an_ended_token_or_anothers_certificate_is_logged(tmp_path: Path) -> None:
+    world = AccessWorld(tmp_path)
+    aggregator = world.aggregator()
+    token = await world.api_token(aggregator.app, "auditor", ("jobs",))
+    silo = world.world.federation.certificate_der("silo-1")
+    async with (
+        world.client(aggregator.app, token=token) as client,
+        world.client(aggregator.app, silo, token) as borrowed,
+        world.client(aggregator.app, world.certificate("site_admin")) as admin,
+    ):
+        who = (await client.get("/v1/whoami")).json()["pseudonym"]
+        assert (await borrowed.get("/v1/charter")).status_code == 403
+        await admin.delete(f"/v1/tokens/{token.split('_')[1]}")
+        assert (await client.get("/v1/charter")).status_code == 401
+    refused = [entry["body"] for entry in log_of(aggregator) if entry["kind"] == "request_refused"]
+    assert [(entry["person"], entry["status"]) for entry in refused] == [(who, 403), (who, 401)]
+
+
+@on_loop
 async def test_strangers_do_not_make_the_log_grow(tmp_path: Path) -> None:
     world = AccessWorld(tmp_path)
     aggregator = world.aggregator()

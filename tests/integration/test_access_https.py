@@ -1,4 +1,4 @@
-"""Real TLS: people by certificates of their own CA, and `sealsum token` with them; no other CA opens anything."""
+"""Real TLS: people by certificates of their own CA, and `sealsum token`; no other CA lets one in."""
 
 from __future__ import annotations
 
