@@ -9,6 +9,9 @@ proof in full):
 2. A rounded Gaussian with a deviation of Σ steps is a Gaussian plus a uniform on ±½ seen at the integers; up
    to aliasing of exp(−π²Σ²), h of them add up to the rounding of N(0, h·Σ²) plus independent noise. A shift
    by integers commutes with rounding, so the sum is post-processing of the Gaussian mechanism.
+3. Before the noise, each coordinate of the signal is clamped to what leaves room for any draw: a projection
+   onto a box, which moves no two neighbours further apart. So whether an update fits its bound tells nothing
+   of the data: with room for a signal at all, it always does.
 
 Pure numbers: draws nothing, knows no model.
 """
@@ -17,6 +20,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privacy.plan import DpTerms, TrainingTerms, VectorTerms
 
@@ -30,6 +36,10 @@ LARGEST_BATCH = 4.0
 """Sum that must fit a coordinate, in normalisers: that many units, all clipped, all pulling one way in it."""
 TAIL = 10.0
 """Standard deviations of a silo's noise that must fit besides: one draw in 10^23 lies beyond."""
+
+
+LONGEST_DRAW = 14.0
+"""Standard deviations beyond which no draw lies: 128 bits of probability in a tail end at 13.1."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +74,21 @@ def integer_mechanism(
     )
 
 
-def least_coordinate_bound(dp: DpTerms, training: TrainingTerms, vector: VectorTerms) -> float:
-    """The smallest ``coordinate_bound`` under which no honest silo of an ordinary size refuses its update.
+def clamped(
+    signal: NDArray[np.float64], mechanism: IntegerMechanism, vector: VectorTerms
+) -> NDArray[np.float64]:
+    """The signal, projected onto the box that any noise leaves within ``coordinate_bound``: float64[d] of
+    integers. An empty box is the point 0: then the noise alone decides whether the update fits.
+    """
+    room = math.floor(vector.coordinate_bound * 2.0**vector.scale_bits)
+    limit = float(max(0, room - math.ceil(LONGEST_DRAW * mechanism.deviation) - 1))
+    return np.clip(signal, -limit, limit)
 
-    An update beyond the bound is refused at the silo, never wrapped. The bound holds ``LARGEST_BATCH`` times
+
+def least_coordinate_bound(dp: DpTerms, training: TrainingTerms, vector: VectorTerms) -> float:
+    """The smallest ``coordinate_bound`` that clamps no honest silo's signal, if it is of an ordinary size.
+
+    The bound holds ``LARGEST_BATCH`` times
     the normaliser of units that pull one way in a coordinate, ``TAIL`` deviations of noise, and half a step
     of rounding for each of the two.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from privacy.dp.integer_noise import integer_mechanism
+from privacy.dp.integer_noise import clamped, integer_mechanism
 from privacy.secagg.vectors import VectorName
 from privacy.vector_terms import METRICS
 from silo_agent.algorithms.metrics import noisy_metrics
@@ -20,7 +20,7 @@ from silo_agent.update import GridUpdate
 
 
 def dp_fedsgd(task: Task) -> GridUpdate:
-    """round(−s·Σ clip(g)) + round(s·N(0, σ_k²C²)): float64[d] of integers; metrics of the sample if asked.
+    """clamp(round(−s·Σ clip(g))) + round(s·N(0, σ_k²C²)): float64[d] of integers; metrics if asked.
 
     Raises:
         ConfigurationError: the model cannot be trained privately. Stopped: before the step.
@@ -30,7 +30,7 @@ def dp_fedsgd(task: Task) -> GridUpdate:
     mechanism = integer_mechanism(task.privacy, task.training, task.vector, task.model.parameters)
     sample = poisson_sample(task.records.unit_count, task.privacy.sample_rate)
     clipped = private_sum(task.engine(), task.records, sample, mechanism.clip)
-    signal = np.rint(-mechanism.steps_per_unit * clipped)
+    signal = clamped(np.rint(-mechanism.steps_per_unit * clipped), mechanism, task.vector)
     noise = np.rint(gaussian(task.model.parameters, mechanism.deviation))
     further = {} if task.privacy.metrics is None else {VectorName(METRICS): noisy_metrics(task, sample)}
     return GridUpdate(signal + noise, further)

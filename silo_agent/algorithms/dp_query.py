@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from privacy.dp.integer_noise import integer_mechanism
+from privacy.dp.integer_noise import clamped, integer_mechanism
 from privacy.errors import SealsumError
 from privacy.query_blocks import blocks_of, factors_of
 from privacy.query_terms import EvaluationTerms, StatisticsTerms
@@ -64,6 +64,6 @@ def _noised(task: Task, sums: list[NDArray[np.float64]]) -> GridUpdate:
     blocks = blocks_of(question.terms, question.data)
     factors = [factor for _, factor in factors_of(blocks, task.privacy, task.training, task.vector)]
     answers = np.concatenate([factor * one for factor, one in zip(factors, sums, strict=True)])
-    signal = np.rint(mechanism.steps_per_unit * answers)
+    signal = clamped(np.rint(mechanism.steps_per_unit * answers), mechanism, task.vector)
     noise = np.rint(gaussian(task.model.parameters, mechanism.deviation))
     return GridUpdate(signal + noise)

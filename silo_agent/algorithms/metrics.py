@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from privacy.dp.integer_noise import clamped
 from privacy.dp.metrics import metrics_mechanism
 from privacy.errors import SealsumError
 from privacy.plan import VectorTerms
@@ -27,7 +28,7 @@ from silo_agent.update import GridUpdate
 
 
 def noisy_metrics(task: Task, sample: NDArray[np.intp]) -> GridUpdate:
-    """round(s·Σ m) + round(s·N(0, σ₂²/h)): float64[k] of integers.
+    """clamp(round(s·Σ m)) + round(s·N(0, σ₂²/h)): float64[k] of integers.
 
     Args:
         sample: units of the task's records, ascending: those of the gradient.
@@ -41,8 +42,8 @@ def noisy_metrics(task: Task, sample: NDArray[np.intp]) -> GridUpdate:
     mechanism = metrics_mechanism(task.privacy, terms, vector)
     total = unit_metrics(task.module().eval(), task.records, sample, terms).sum(axis=0)
     unit = SUM_MARGIN * mechanism.clip / math.sqrt(terms.coordinates)
-    scaled = mechanism.steps_per_unit * unit * total
-    return GridUpdate(np.rint(scaled) + np.rint(gaussian(terms.coordinates, mechanism.deviation)))
+    signal = clamped(np.rint(mechanism.steps_per_unit * unit * total), mechanism, vector)
+    return GridUpdate(signal + np.rint(gaussian(terms.coordinates, mechanism.deviation)))
 
 
 def unit_metrics(
