@@ -14,11 +14,13 @@ def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
     spec = model.spec
     approvals, evidence = spec.require.approvals, spec.evidence
     roles = " or ".join(spoken(role) for role in approvals.roles)
-    people = "one person" if approvals.n == 1 else f"{approvals.n} people"
+    people = "one of its people has"
+    if approvals.n > 1:
+        people = f"{approvals.n} of its people, each in another role, have"
     if approvals.automatic == "refused":
         yield Sentence(
-            f"A silo takes part in a job only when {people} of it, as {roles}, have signed exactly this job; "
-            "whoever asked for it does not count.",
+            f"A silo takes part in a job only when {people} signed exactly this job, as {roles}; whoever "
+            "asked for it does not count.",
             "each silo's agent checks their signatures, under keys that the silo itself has registered",
         )
     witnesses = spec.witnesses_needed

@@ -58,3 +58,16 @@ def several_approvers_are_people(model: ThreatModel) -> Iterator[Finding]:
             f"n: {approvals.n}, automatic: allowed",
             "write automatic: refused",
         )
+
+
+def approvers_have_roles(model: ThreatModel) -> Iterator[Finding]:
+    """Approvals count by role: the same office twice is one pair of eyes (``silo_agent.approvals``)."""
+    approvals = model.spec.require.approvals
+    if approvals.n > len(approvals.roles):
+        yield Finding(
+            "approvers_beyond_roles",
+            "each approval of a job comes from another role, so no job could ever be approved",
+            f"at least {approvals.n} roles in require.approvals.roles, or a smaller n",
+            f"n: {approvals.n}, roles: [{', '.join(approvals.roles)}]",
+            "name further roles, or lower require.approvals.n",
+        )

@@ -34,6 +34,7 @@ from policies.rules_dp import (
     patients_are_the_unit,
 )
 from policies.rules_evidence import (
+    approvers_have_roles,
     open_failure_only_for_synthetic,
     several_approvers_are_people,
     witnesses_outnumber_colluders,
@@ -260,6 +261,7 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     LoaderRule(delta_below_one_in_records, ("limits.delta_max", "limits.min_records", "require.dp")),
     LoaderRule(weight_share_reachable, ("limits.max_weight_share", "limits.min_silos_open")),
     LoaderRule(several_approvers_are_people, ("require.approvals",)),
+    LoaderRule(approvers_have_roles, ("require.approvals",)),
     LoaderRule(witnesses_outnumber_colluders, ("evidence.witnesses_min", *_COLLUDING)),
     LoaderRule(witnesses_reachable, ("evidence.witnesses_min", "limits.min_silos_open")),
     LoaderRule(open_failure_only_for_synthetic, ("evidence.fail_closed", "data_class")),

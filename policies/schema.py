@@ -128,7 +128,7 @@ class ApprovalRequirement(Frozen):
     """Who at a silo says yes to a job before the silo takes part in it."""
 
     n: Annotated[Whole, Field(ge=1, le=3)] = 1
-    """Different people, none of whom asked for the job."""
+    """Different people in as many different roles, none of whom asked for the job."""
     roles: Annotated[tuple[ApproverRole, ...], AfterValidator(_some_distinct)] = (
         "data_steward",
         "dpo",

@@ -71,6 +71,7 @@ CONTRADICTIONS: dict[str, dict[str, object]] = {
     "witnesses_beyond_cohort": {"evidence.witnesses_min": 4},
     "unlogged_on_real_data": {"evidence.fail_closed": False},
     "approvers_replaced_by_rule": {"require.approvals.n": 2},
+    "approvers_beyond_roles": {"require.approvals": {"n": 3, "roles": ["data_steward", "dpo"]}},
 }
 """Rule → one change to an honest threat model that this rule alone refuses."""
 
