@@ -25,6 +25,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 COMMANDS: dict[str, Lazy] = {
     "demo": Lazy("sealsum.demo.command:demo", "Train across four hospitals on this machine and prove it."),
     "budget": Lazy("sealsum.budget_commands:budget", "Price a schedule in ε; find the noise for a target ε."),
+    "readiness": Lazy("sealsum.readiness_command:readiness", "Ask whether federated learning fits at all."),
     "policy": Lazy("sealsum.policy_commands:policy", "Draw, check, explain, compare and try threat models."),
     "scheme": Lazy("sealsum.scheme_commands:scheme", "List how updates can be added up without being seen."),
     "login": Lazy("sealsum.login_commands:login", "Log in to a federation's servers."),
