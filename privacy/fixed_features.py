@@ -6,9 +6,9 @@ was fitted to data. Sizes only; what computes them is the silo's (``silo_agent.f
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen
 
@@ -59,3 +59,35 @@ class Scattering(Frozen):
 
 
 FixedFeatures = Annotated[OrientedGradients | Scattering, Field(discriminator="kind")]
+
+
+class Views(Frozen):
+    """Views of each image that a job declares to say the same: their gradients are averaged before clipping.
+
+    (De et al. 2022, arXiv 2204.13650, "augmentation multiplicity".) Whatever the views are, a unit adds one
+    clipped gradient and is charged as one: a wrong declaration costs accuracy, never privacy.
+    """
+
+    rows: Pixels
+    columns: Pixels
+    shift: Annotated[int, Field(ge=0, le=4)] = 0
+    """Pixels by which an image is also moved, up, down and to both sides."""
+    mirror: bool = False
+    """Whether each is seen from behind as well: not for digits."""
+
+    @property
+    def moves(self) -> tuple[tuple[int, int], ...]:
+        """Rows down and columns along, the image as it is first."""
+        step = self.shift
+        return ((0, 0), (step, 0), (-step, 0), (0, step), (0, -step)) if step else ((0, 0),)
+
+    @property
+    def count(self) -> int:
+        """Views of each image, itself among them."""
+        return len(self.moves) * (2 if self.mirror else 1)
+
+    @model_validator(mode="after")
+    def _there_are_some(self) -> Self:
+        if self.count == 1:
+            raise ValueError("views: expected a shift, or mirror: true, got neither; or leave views out")
+        return self

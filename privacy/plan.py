@@ -170,6 +170,15 @@ class JobSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _views_are_averaged_before_clipping(self) -> Self:
+        if self.data.views is not None and self.training.algorithm not in ("dp_fedsgd", "dp_fedavg"):
+            raise ValueError(
+                f"data.views: expected none with {self.training.algorithm}; they come with dp_fedsgd and "
+                "dp_fedavg"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _model_reads_what_the_schema_gives(self) -> Self:
         if self.model.inputs != self.data.width:
             raise ValueError(

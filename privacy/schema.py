@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen, Real, digest_of
-from privacy.fixed_features import FixedFeatures
+from privacy.fixed_features import FixedFeatures, Views
 from privacy.ids import Digest
 
 Column = Annotated[str, Field(min_length=1, max_length=100)]
@@ -116,6 +116,8 @@ class DataSchema(Frozen):
     """Each record's feature vector is scaled down to this L2 norm if longer (data-independent)."""
     transform: FixedFeatures | None = Field(default=None, exclude_if=lambda terms: terms is None)
     """What models are given instead of the features, which are an image's pixels row by row."""
+    views: Views | None = Field(default=None, exclude_if=lambda terms: terms is None)
+    """Views of each image that are trained on together, before the transform; features are pixels then."""
 
     @property
     def width(self) -> int:
@@ -138,6 +140,15 @@ class DataSchema(Frozen):
             raise ValueError(
                 f"transform: expected {self.transform.inputs} coordinates, one a pixel of "
                 f"{self.transform.rows} × {self.transform.columns}, got {self.columns_width} from features"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _views_are_of_the_columns(self) -> Self:
+        if self.views is not None and self.views.rows * self.views.columns != self.columns_width:
+            raise ValueError(
+                f"views: expected {self.views.rows * self.views.columns} coordinates, one a pixel of "
+                f"{self.views.rows} × {self.views.columns}, got {self.columns_width} from features"
             )
         return self
 

@@ -71,6 +71,8 @@ def made_up(schema: DataSchema, count: int, seed: int = 0) -> Practice:
         if feature.indicator:
             columns.append(np.zeros((count, 1)))
     features = np.concatenate(columns, axis=1).astype(np.float32)
+    if schema.views is not None:
+        raise ConfigurationError("data.views: expected none to make records up; leave views out")
     if schema.transform is not None:
         features = fixed_features(schema.transform, features)
     classes = schema.label.classes
@@ -80,6 +82,10 @@ def made_up(schema: DataSchema, count: int, seed: int = 0) -> Practice:
 
 
 def _held_out(records: Records) -> Practice:
+    if records.views != 1:
+        raise ConfigurationError(
+            "data.views: expected none to try settings on a table; leave views out of the job that is tuned"
+        )
     order = np.random.default_rng(0).permutation(len(records))
     cut = round(len(records) * HELD_OUT)
     return Practice(_rows(records, order[cut:]), _rows(records, order[:cut]))

@@ -60,7 +60,7 @@ class Task:
         """
         if self.adapter is None:
             raise SealsumError("training: expected a job with a model")
-        expected = self.privacy.normaliser * self.privacy.records_per_unit
+        expected = self.privacy.normaliser * self.privacy.records_per_unit * self.records.views
         return self.workbench.engine(self.adapter, self.model, self.start, expected)
 
     @property

@@ -19,6 +19,7 @@ from privacy.errors import ConfigurationError
 from privacy.schema import CategoricalFeature, ClassLabel, DataSchema, Feature, Label, NumericFeature
 from silo_agent.data.records import Records
 from silo_agent.features.catalogue import fixed_features
+from silo_agent.features.views import views_of
 
 
 def read_csv_table(
@@ -78,12 +79,19 @@ def _read(rows: Iterator[list[str]], path: Path, schema: DataSchema, most: int |
         labels.append(_label(schema.label, cell, f"{where}, column {schema.label.column}"))
         features.append(_vector(cells, column_of, schema, where))
     matrix = np.array(features, dtype=np.float32).reshape(len(features), schema.columns_width)
-    if schema.transform is not None:
-        matrix = fixed_features(schema.transform, matrix)
     owners = {patient: number for number, patient in enumerate(used)}
     units = None if most in (None, 1) else np.array([owners[patient] for patient in patients], dtype=np.int64)
     numbers = np.array(labels, dtype=np.float32)
-    return Records(matrix, numbers, tuple(patients), classes=schema.label.classes, units=units)
+    count = 1 if schema.views is None else schema.views.count
+    if schema.views is not None:
+        matrix = views_of(schema.views, matrix).reshape(-1, schema.columns_width)
+        # Rows of one record are one unit, or of the unit that the record belongs to.
+        units = np.repeat(np.arange(len(numbers)) if units is None else units, count)
+        numbers, patients = np.repeat(numbers, count), [name for name in patients for _ in range(count)]
+    if schema.transform is not None:
+        matrix = fixed_features(schema.transform, matrix)
+    classes = schema.label.classes
+    return Records(matrix, numbers, tuple(patients), classes=classes, units=units, views=count)
 
 
 def _columns(header: Sequence[str], path: Path, schema: DataSchema) -> dict[str, int]:

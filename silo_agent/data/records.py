@@ -30,6 +30,8 @@ class Records:
     """How many classes the job's schema has, whatever of them occurs here."""
     units: NDArray[np.int64] | None = None
     """int64[n], which unit (0 … m − 1, none left out) each record belongs to; absent: each is its own."""
+    views: int = 1
+    """How many of a unit's rows are views of one record: the mean of their gradients is that record's."""
 
     def __post_init__(self) -> None:
         if self.units is None:

@@ -48,5 +48,9 @@ def private_sum(
 
     A unit more or less moves the exact sum by its own gradient and the computed one by two roundings besides:
     units are clipped so much tighter that all of it together stays within ``clip`` (docs/privacy.md).
+
+    A record of v views adds their mean: the sum over its rows clipped to v · clip, and divided by v. However
+    many views there are, the unit moves what is returned as one record does (De et al. 2022).
     """
-    return engine.clipped_sum(records, sample, clip * (1 - engine.sum_rounding))
+    tighter = clip * (1 - engine.sum_rounding)
+    return engine.clipped_sum(records, sample, records.views * tighter) / records.views
