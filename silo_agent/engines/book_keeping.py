@@ -23,7 +23,7 @@ from torch import nn
 from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
 from silo_agent.engines.engine import CLIP_MARGIN, FLOAT32_ROUNDING, FLOAT64_ROUNDING
-from silo_agent.engines.layers import RULES, why_not
+from silo_agent.engines.layers import CALLED_AGAIN, RULES, as_positions, why_not
 from silo_agent.engines.loss import PADDING, summed_loss
 from silo_agent.engines.products import UnitGradients, is_large
 from silo_agent.engines.sum_check import SumCheck
@@ -52,7 +52,11 @@ class _Call:
 
 
 class BookKeeping:
-    """For modules whose parameters all belong to layers in ``layers.RULES``, each called once a pass."""
+    """For modules whose parameters all belong to layers in ``layers.RULES``, each called once a pass.
+
+    Linear layers may be called several times, as those of recurrent cells are: a unit's gradient is the sum
+    over calls, which count as further positions.
+    """
 
     name = "book_keeping"
 
@@ -67,7 +71,7 @@ class BookKeeping:
         self.module = module
         self._places: dict[torch.Tensor, slice] = {}
         self._names: dict[nn.Module, str] = {}
-        self._calls: dict[nn.Module, _Call] | None = None
+        self._calls: dict[nn.Module, list[_Call]] | None = None
         start = 0
         for name, parameter in module.named_parameters(remove_duplicate=False):
             if parameter in self._places:
@@ -151,26 +155,33 @@ class BookKeeping:
             calls = self._calls
         finally:
             self._calls = None
-        for layer, call in calls.items():
-            self._refuse_if_changed(layer, call, rows.size)
+        for layer, made in calls.items():
+            for call in made:
+                self._refuse_if_changed(layer, call, rows.size)
         # (2)
-        backs = torch.autograd.grad(loss, [call.output for call in calls.values()], allow_unused=True)
+        outputs = [call.output for made in calls.values() for call in made]
+        backs = iter(torch.autograd.grad(loss, outputs, allow_unused=True))
         gradients: list[UnitGradients] = []
-        for (layer, call), back in zip(calls.items(), backs, strict=True):
-            if back is not None:
-                gradients.extend(RULES[type(layer)](layer, call.given.detach(), back, len(rows)))
+        for layer, made in calls.items():
+            seen = [(call.given.detach(), back) for call in made if (back := next(backs)) is not None]
+            if len(seen) == 1:
+                gradients.extend(RULES[type(layer)](layer, *seen[0], len(rows)))
+            elif seen:
+                together = (as_positions([call[side] for call in seen]) for side in (0, 1))
+                gradients.extend(RULES[type(layer)](layer, *together, len(rows)))
         return gradients
 
     def _keep(self, layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         if self._calls is None:
             return
-        if layer in self._calls:
+        if layer in self._calls and type(layer) not in CALLED_AGAIN:
             raise ConfigurationError(
                 f"model.{self._names[layer]}: book-keeping knows layers that are called once, not twice"
             )
         if len(inputs) != 1:
             raise ConfigurationError(f"model.{self._names[layer]}: expected a call with one positional input")
-        self._calls[layer] = _Call(inputs[0], output, (inputs[0]._version, output._version))
+        call = _Call(inputs[0], output, (inputs[0]._version, output._version))
+        self._calls.setdefault(layer, []).append(call)
 
     def _refuse_if_changed(self, layer: nn.Module, call: _Call, rows: int) -> None:
         name = self._names[layer]

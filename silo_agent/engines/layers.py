@@ -143,6 +143,13 @@ RULES: Final[Mapping[type[nn.Module], Rule]] = MappingProxyType(
         nn.Embedding: _embedding,
     }
 )
+CALLED_AGAIN: Final = (nn.Linear,)
+"""Layers that may be called several times a pass, as those of ``models.recurrent`` are."""
+
+
+def as_positions(calls: list[torch.Tensor]) -> torch.Tensor:
+    """What several calls of a linear layer saw, each [U·m, …, D], as positions of one: [U·m, T, D]."""
+    return torch.cat([call.reshape(len(call), -1, call.shape[-1]) for call in calls], dim=1)
 
 
 def why_not(layer: nn.Module) -> str | None:
