@@ -10,7 +10,6 @@ import click
 
 from privacy.canonical import canonical_bytes
 from privacy.keystore import load_identity
-from silo_agent.approvals.decisions import Decisions
 from silo_agent.approvals.handover import HandedOver, sign_handover
 from silo_agent.approvals.registry import Registry
 from silo_agent.durable import write_durably
@@ -36,7 +35,7 @@ def export(config: Path, asked: str, out: Path, as_json: bool) -> None:
     registry = Registry(settings, identity)
     case = registry.one(asked, datetime.now(UTC)).case
     terms = case.request.terms
-    decisions = Decisions(settings.state_dir)
+    decisions = registry.decisions
     authors = {decision.approval.by for decision in decisions.about(case.digest)}
     origin = ledger_origin(terms.federation, terms.silo, terms.dataset)
     path = ledger_path(settings.state_dir, terms.dataset)

@@ -7,11 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from privacy.approval import JobApproval, instant
 from privacy.canonical import canonical_bytes
 from privacy.identity import SigningKey
 from privacy.keystore import load_identity, write_secret
 from privacy.people import PersonRole
 from privacy.plan import JobSpec
+from privacy.wire.envelope import Verified
 from privacy.wire.job_envelope import open_job
 from silo_agent.approvals.decisions import Decisions
 from silo_agent.approvals.desk import ApprovalDesk
@@ -85,7 +87,7 @@ class ApprovingSilo:
     def show(self, **changes: Any) -> JobSpec:
         """A job that the silo was shown."""
         spec = self.federation.job_spec(**changes)
-        StoredJobs(self.state).keep(open_job(self.federation.sign_job(spec), self.federation.charter))
+        StoredJobs(self.state).keep(self.signed(spec))
         return spec
 
     def registry(self) -> Registry:
@@ -108,9 +110,25 @@ class ApprovingSilo:
         given = {"key": key, "now": now, "days": 30, **changes}
         return registry.decide(registry.one(job, now), decision, name, **given)  # type: ignore[arg-type]
 
+    def unsigned(self, name: str, job: str = "heart", **changes: Any) -> JobApproval:
+        """What ``name`` would sign to approve a job; nothing is stored."""
+        terms = self.registry().one(job, NOW).case.request.terms
+        said = {
+            "decision": "approve",
+            "by": name,
+            "role": PEOPLE[name][0],
+            "at": instant(NOW),
+            "expires_at": instant(NOW + timedelta(days=30)),
+        }
+        return JobApproval(**{**dict(terms), **said, **changes})
+
     def train(self, spec: JobSpec, now: datetime = NOW + timedelta(minutes=1)) -> None:
         """What the agent asks before each round; raises if the round may not begin."""
-        self.desk().assert_approved(open_job(self.federation.sign_job(spec), self.federation.charter), now)
+        self.desk().assert_approved(self.signed(spec), now)
+
+    def signed(self, spec: JobSpec) -> Verified[JobSpec]:
+        """The job as its researcher signed it."""
+        return open_job(self.federation.sign_job(spec), self.federation.charter)
 
     def file(self, spec: JobSpec, number: int = 1) -> Path:
         """Where a decision lies."""
@@ -118,7 +136,7 @@ class ApprovingSilo:
 
     def forge(self, spec: JobSpec, signed: Any) -> str:
         """Put a decision on the disk without asking anybody."""
-        return Decisions(self.state).add(spec.digest, signed)
+        return Decisions(self.state, {}).add(spec.digest, signed)
 
 
 def edited(raw: bytes, **changes: Any) -> bytes:

@@ -9,6 +9,7 @@ remembered. Whether a decision counts is ``standing``'s to judge.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from policies.findings import Finding, PolicyRefusal
 from privacy.approval import JobApproval, SignedApproval, open_approval
-from privacy.canonical import canonical_bytes, parse_canonical
+from privacy.canonical import canonical_bytes, parse_canonical, sha256_hex
 from privacy.errors import MalformedMessage, SignatureRejected
 from privacy.ids import Digest
 from silo_agent.durable import private_directory, sync_directory
@@ -34,19 +35,23 @@ class Decision:
     """Relative to the state directory."""
     approval: JobApproval
     verify_key: str
+    digest: Digest
+    """SHA-256 of its text, by which the silo's log names it."""
 
 
 class Decisions:
-    """All decisions of one silo."""
+    """All decisions of one silo; ``logged`` are those that must be there, by job (``recording``)."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, logged: Mapping[Digest, frozenset[Digest]]) -> None:
         self._state_dir = state_dir
+        self._logged = logged
+        self._most: dict[Digest, int] = {}
 
     def about(self, job: Digest) -> tuple[Decision, ...]:
         """What was decided about a job, in order.
 
         Raises:
-            PolicyRefusal: a file is missing in the sequence, or is not as it was signed; it is named.
+            PolicyRefusal: a file is missing, or is not as it was signed; it is named.
         """
         decisions = []
         for number, file in enumerate(self._files(job), start=1):
@@ -54,6 +59,13 @@ class Decisions:
             if file != _file(number):
                 raise damaged(name, f"{_file(number)} before it", "none: a file was removed or renamed")
             decisions.append(_opened(_read(self._state_dir / name, name), name))
+        removed = self._logged.get(job, frozenset()) - {decision.digest for decision in decisions}
+        if removed or len(decisions) < self._most.get(job, 0):
+            name = f"approvals/{job}/{_file(len(decisions) + 1)}"
+            raise damaged(
+                name, "every decision that was taken, as the silo's log names them", "none: removed"
+            )
+        self._most[job] = len(decisions)
         return tuple(decisions)
 
     def signed(self, job: Digest) -> tuple[SignedApproval, ...]:
@@ -122,7 +134,7 @@ def damaged(name: str, expected: str, got: str) -> PolicyRefusal:
                 f"The stored decision {name} is not what a person or rule of this silo signed.",
                 expected,
                 got,
-                "find out who changed it; move the job's directory away, and have the job decided anew",
+                "find out who changed it and restore the file; if it is lost, the job must be submitted under another name",
             )
         ],
     )
@@ -141,7 +153,8 @@ def _opened(raw: bytes, name: str) -> Decision:
     """Remembered by every byte of it, so that a round costs no signature; what does not open never is."""
     try:
         signed = SignedApproval.model_validate(parse_canonical(raw, _MAX_BYTES))
-        return Decision(name, open_approval(signed), signed.verify_key)
+        digest = sha256_hex(signed.body.encode())
+        return Decision(name, open_approval(signed), signed.verify_key, digest)
     except SignatureRejected as error:
         raise damaged(name, "the signature of the key it names", "another text or signature") from error
     except (MalformedMessage, ValidationError) as error:

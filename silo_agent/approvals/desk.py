@@ -24,6 +24,7 @@ from privacy.wire.job_envelope import open_job
 from privacy.wire.readiness import JobReadiness
 from silo_agent.approvals.case import Case, Office, case_of, open_office
 from silo_agent.approvals.decisions import Decisions
+from silo_agent.approvals.recording import logged_decisions, record_decision, record_seen
 from silo_agent.approvals.standing import Standing, State, refuse_unless_approved, standing_of
 from silo_agent.approvals.stored_jobs import StoredJobs
 from silo_agent.delivery import POLL_S, Delivery
@@ -54,7 +55,7 @@ class ApprovalDesk:
         self._own = own
         self._monotonic = monotonic
         self._jobs = StoredJobs(settings.state_dir)
-        self._decisions = Decisions(settings.state_dir)
+        self._decisions = Decisions(settings.state_dir, logged_decisions(settings.state_dir, identity))
         self._cases: dict[Digest, Case] = {}
         self._told: dict[Digest, JobReadiness] = {}
         self._seen = 0
@@ -143,7 +144,8 @@ class ApprovalDesk:
         digest = job.message.digest
         case = self._cases.get(digest)
         if case is None or case.job.envelope != job.envelope:
-            self._jobs.keep(job)
+            if self._jobs.keep(job):
+                record_seen(self._settings.state_dir, self._identity, job.message, job.sender)
             case = self._cases[digest] = case_of(self._known_office, job, datetime.now(UTC))
             self._apply_rules(case, datetime.now(UTC))
             _log.info("job_shown", extra={"job": case.spec.job, "findings": [f.rule for f in case.findings]})
@@ -170,7 +172,10 @@ class ApprovalDesk:
                     at=instant(now),
                     expires_at=instant(now + timedelta(days=RULE_DAYS)),
                 )
-                file = self._decisions.add(case.digest, sign_approval(approval, self._identity.signing))
+                signed = sign_approval(approval, self._identity.signing)
+                file = record_decision(
+                    self._decisions, self._settings.state_dir, self._identity, approval, signed
+                )
                 _log.info("approved_by_rule", extra={"job": case.spec.job, "rule": name, "file": file})
                 return
 

@@ -18,6 +18,7 @@ from privacy.keystore import Identity
 from privacy.people import Person, PersonRole
 from silo_agent.approvals.case import Case, Office, assert_would_run, case_of, open_office
 from silo_agent.approvals.decisions import Decisions
+from silo_agent.approvals.recording import logged_decisions, record_decision
 from silo_agent.approvals.standing import MAY_REJECT, Standing, conflict_of, standing_of
 from silo_agent.approvals.stored_jobs import StoredJobs
 from silo_agent.charter_pin import CharterPin
@@ -63,7 +64,12 @@ class Registry:
         pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
         self._office: Office = open_office(settings, identity, pin.charter, load_own_policy(settings))
         self._jobs = StoredJobs(settings.state_dir)
-        self._decisions = Decisions(settings.state_dir)
+        self._decisions = Decisions(settings.state_dir, logged_decisions(settings.state_dir, identity))
+
+    @property
+    def decisions(self) -> Decisions:
+        """What was decided so far."""
+        return self._decisions
 
     @property
     def office(self) -> Office:
@@ -156,7 +162,9 @@ class Registry:
             expires_at=instant(now + timedelta(days=days)),
             reason=reason,
         )
-        file = self._decisions.add(case.digest, sign_approval(approval, key))
+        state_dir, identity = self._office.settings.state_dir, self._office.identity
+        signed = sign_approval(approval, key)
+        file = record_decision(self._decisions, state_dir, identity, approval, signed)
         return Decided(approval, file, self._standing(case, now))
 
     def _listed(self, digest: Digest, now: datetime) -> Listed:

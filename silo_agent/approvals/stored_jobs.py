@@ -27,12 +27,14 @@ class StoredJobs:
         self._directory = state_dir / "jobs"
         self._ended = self._directory / "ended"
 
-    def keep(self, job: Verified[JobSpec]) -> None:
-        """Store a job as it was signed; again is the same."""
+    def keep(self, job: Verified[JobSpec]) -> bool:
+        """Store a job as it was signed; False if it is here already."""
         digest = job.message.digest
-        if self._path(digest) is None:
-            private_directory(self._directory)
-            write_durably(self._directory / f"{digest}.json", canonical_bytes(job.envelope))
+        if self._path(digest) is not None:
+            return False
+        private_directory(self._directory)
+        write_durably(self._directory / f"{digest}.json", canonical_bytes(job.envelope))
+        return True
 
     def end(self, digest: Digest) -> None:
         """The aggregator says that a job is over. Nothing rests on it but the list that people see."""

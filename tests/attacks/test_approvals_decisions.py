@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from policies.findings import PolicyRefusal
-from privacy.approval import JobApproval, sign_approval
+from privacy.approval import sign_approval
 from privacy.identity import SigningKey
-from privacy.plan import JobSpec
 from tests.approval_world import NOW, ApprovingSilo, edited, policy_asking
 from tests.silo_yaml import registered
 
@@ -18,13 +17,6 @@ from tests.silo_yaml import registered
 @pytest.fixture
 def silo(tmp_path: Path) -> ApprovingSilo:
     return ApprovingSilo(tmp_path / "silo-1")
-
-
-def approval_of(at: ApprovingSilo, spec: JobSpec, name: str = "ada", **changes: object) -> JobApproval:
-    """What ``name`` would sign, taken from a genuine decision."""
-    genuine = at.decide(name).approval
-    at.file(spec).unlink()
-    return genuine.model_copy(update=changes)
 
 
 def test_no_round_begins_before_anybody_has_decided(silo: ApprovingSilo) -> None:
@@ -89,7 +81,7 @@ def test_an_edited_decision_is_refused_by_name(silo: ApprovingSilo, change: dict
 
 def test_a_key_that_is_not_the_persons_is_refused_by_name(silo: ApprovingSilo) -> None:
     spec = silo.show()
-    forged = approval_of(silo, spec)
+    forged = silo.unsigned("ada")
     silo.forge(spec, sign_approval(forged, SigningKey.generate()))
     with pytest.raises(PolicyRefusal, match="the key that is registered for its author"):
         silo.train(spec)
@@ -97,7 +89,7 @@ def test_a_key_that_is_not_the_persons_is_refused_by_name(silo: ApprovingSilo) -
 
 def test_a_stranger_with_a_good_signature_counts_for_nothing(silo: ApprovingSilo) -> None:
     spec = silo.show()
-    forged = approval_of(silo, spec, by="mallory")
+    forged = silo.unsigned("ada", by="mallory")
     silo.forge(spec, sign_approval(forged, SigningKey.generate()))
     with pytest.raises(PolicyRefusal, match=r"approval\.missing"):
         silo.train(spec)
@@ -110,7 +102,7 @@ def test_a_rule_cannot_be_forged_with_a_persons_key(tmp_path: Path) -> None:
         approval_rules={"all": {"researchers": ["nobody"], "datasets": ["cardio"]}},
     )
     spec = silo.show()
-    forged = approval_of(silo, spec, by="all", role="rule")
+    forged = silo.unsigned("ada", by="all", role="rule")
     silo.forge(spec, sign_approval(forged, silo.keys["ada"]))
     with pytest.raises(PolicyRefusal, match="the key that is registered for its author"):
         silo.train(spec)
@@ -118,7 +110,7 @@ def test_a_rule_cannot_be_forged_with_a_persons_key(tmp_path: Path) -> None:
 
 def test_another_silos_approval_is_refused_by_name(silo: ApprovingSilo) -> None:
     spec = silo.show()
-    other = approval_of(silo, spec, silo="silo-2")
+    other = silo.unsigned("ada", silo="silo-2")
     silo.forge(spec, sign_approval(other, silo.keys["ada"]))
     with pytest.raises(PolicyRefusal, match="one for silo-2: replayed"):
         silo.train(spec)
@@ -149,6 +141,28 @@ def test_a_decision_taken_out_of_the_middle_is_noticed(silo: ApprovingSilo) -> N
         silo.train(spec)
 
 
+def test_a_rejection_that_is_deleted_is_missed_because_the_silos_log_names_it(silo: ApprovingSilo) -> None:
+    spec = silo.show()
+    silo.decide("ada")
+    silo.decide("cleo", decision="reject")
+    silo.file(spec, 2).unlink()
+    with pytest.raises(PolicyRefusal, match="every decision that was taken, as the silo's log names them"):
+        silo.train(spec)
+
+
+def test_a_decision_that_vanishes_while_the_agent_runs_is_missed_though_nobody_logged_it(
+    silo: ApprovingSilo,
+) -> None:
+    spec = silo.show()
+    silo.forge(spec, sign_approval(silo.unsigned("ada"), silo.keys["ada"]))
+    silo.forge(spec, sign_approval(silo.unsigned("ben"), silo.keys["ben"]))
+    desk, job = silo.desk(), silo.signed(spec)
+    desk.assert_approved(job, NOW)
+    silo.file(spec, 2).unlink()
+    with pytest.raises(PolicyRefusal, match="none: removed"):
+        desk.assert_approved(job, NOW)
+
+
 def test_whoever_signed_the_job_does_not_approve_it_under_another_name(silo: ApprovingSilo) -> None:
     spec = silo.show()
     researcher = silo.federation.key("researcher")
@@ -170,7 +184,7 @@ def test_whoever_bears_the_researchers_name_does_not_approve(silo: ApprovingSilo
 def test_an_approval_by_the_requester_that_was_put_on_the_disk_does_not_count(silo: ApprovingSilo) -> None:
     spec = silo.show()
     researcher = silo.federation.key("researcher")
-    genuine = approval_of(silo, spec)
+    genuine = silo.unsigned("ada")
     silo.write(people={"ada": {"roles": ["dpo"], "verify_key": researcher.verify_key}})
     silo.forge(spec, sign_approval(genuine, researcher))
     with pytest.raises(PolicyRefusal, match=r"approval\.missing"):
@@ -210,7 +224,7 @@ def test_a_colleague_who_is_a_researcher_does_not_approve_her_own_institutions_j
     silo = ApprovingSilo(tmp_path / "silo-1")
     spec = silo.show()
     assert silo.decide("eve").standing.state == "approved", "the researcher is of another institution"
-    silo.file(spec).unlink()
+    assert silo.file(spec).exists()
     house = silo.registry().office.bench.silo.model_copy(update={"legal_entity": "University"})
     registry = silo.registry()
     bench = registry.office.bench

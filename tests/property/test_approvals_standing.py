@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.approval import ApprovalTerms, JobApproval
+from privacy.ids import Digest
 from privacy.people import Person, PersonRole
 from privacy.roster import Member
 from silo_agent.approvals.decisions import Decision
@@ -105,6 +106,7 @@ def test_a_job_stands_where_a_plain_reading_says(
                 expires_at=PAST if one.expired else LATER,
             ),
             PEOPLE[one.who].verify_key if one.who in PEOPLE else "f" * 64,
+            Digest(f"{number:064x}"),
         )
         for number, one in enumerate(said)
     ]
