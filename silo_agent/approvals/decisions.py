@@ -134,7 +134,7 @@ def damaged(name: str, expected: str, got: str) -> PolicyRefusal:
                 f"The stored decision {name} is not what a person or rule of this silo signed.",
                 expected,
                 got,
-                "find out who changed it and restore the file; if it is lost, the job must be submitted under another name",
+                "find out who changed it and restore it; if it is lost, submit the job under another name",
             )
         ],
     )
