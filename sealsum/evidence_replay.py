@@ -38,7 +38,6 @@ def _silo_replay(job: JobSpec, entries: Iterable[Entry]) -> dict[str, Any]:
             caps = entry.body
         if entry.kind == "reserve" and entry.body["job_digest"] == job.digest:
             reserved = Reserve.model_validate(entry.body)
-            spent = priced(account.jobs[job.digest])
             blocks.append(
                 {
                     "entry": entry.seq,
@@ -47,9 +46,7 @@ def _silo_replay(job: JobSpec, entries: Iterable[Entry]) -> dict[str, Any]:
                     "last_round": reserved.last_round,
                     "event": entry.body["event"],
                     "fallback": entry.body["fallback"],
-                    "epsilon": spent["epsilon"],
-                    "epsilon_rdp": spent["epsilon_rdp"],
-                    "epsilon_fallback": spent["epsilon_fallback"],
+                    "after": priced(account.jobs[job.digest]),
                 }
             )
     caps = caps or {}

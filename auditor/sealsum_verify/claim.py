@@ -16,6 +16,7 @@ from sealsum_verify.threat_model import hostile
 
 ENTRY = "dp/claim.json"
 REPLAY, ATTACKS = "dp/accountant-replay.json", "tests/attack.json"
+_PROVED = ("epsilon_at_least", "attack", "protection", "epsilon_claimed_there", "entry")
 _ROUNDING = 1e-4
 """Claimed values are rounded up to four decimals."""
 _RDP_TOLERANCE = 0.02
@@ -67,48 +68,46 @@ def check_claim(
     brackets: dict[str, Bracket] = {}
     for silo, spent in sorted(spending.items()):
         row = claim["silos"][silo]
-        counted = (row["rounds"], row["steps"]) == (spent.rounds, spent.steps)
-        demand(counted, ENTRY, f"{silo}: its ledger has {spent.rounds} rounds, {spent.steps} steps")
-        # (c), (d)
-        shared, all_of_it = dp["noise_shares"] is not None, charged_noise(dp)
-        own = spent.fallback if shared else all_of_it
-        demand(own is not None, ENTRY, f"{silo}: its ledger reserved no fallback")
-        whole = _bracket(dp, silo, spent, row, "epsilon", float(all_of_it or 0), spent.epsilon_cap)
-        alone = _bracket(dp, silo, spent, row, "epsilon_fallback", float(own or 0), spent.fallback_cap)
-        brackets[silo] = replace(whole, fallback=alone if shared else None)
-        full = float(dp["sample_rate"]) == 1  # μ: without sampling alone, the square root of steps over σ
-        mu = math.sqrt(spent.steps) / float(all_of_it or 0) if full else 0.0
-        known = row["mu"] is not None if full else row["mu"] is None
-        demand(known and abs(float(row["mu"] or 0) - mu) <= _ROUNDING, ENTRY, f"{silo}: mu is not {mu:.4f}")
-        _check_replay(replay[silo], silo, spent, row, dp, float(all_of_it or 0))  # (g)
+        brackets[silo] = _check_row(ENTRY, dp, silo, spent, row)  # (c), (d)
+        _check_replay(replay[silo], dp, silo, spent, row)  # (g)
     # (e)
     demand(claim["statement"] == _sentence(claim, job), ENTRY, "statement: not what the numbers say")
     return brackets
 
 
-def _check_replay(replay: Json, silo: str, spent: Spending, row: Json, dp: Json, noise: float) -> None:
-    """(12 g) One block for each reservation in the ledger, and an ε that can be true after each."""
+def _check_row(entry: str, dp: Json, silo: str, spent: Spending, row: Json) -> Bracket:
+    """(12 b, c, d) What one silo's rounds so far have cost, as stated and as computed here."""
+    counted = (row["rounds"], row["steps"]) == (spent.rounds, spent.steps)
+    demand(counted, entry, f"{silo}: its ledger has {spent.rounds} rounds, {spent.steps} steps")
+    shared, noise = dp["noise_shares"] is not None, float(charged_noise(dp) or 0)
+    demand(not shared or spent.fallback is not None, entry, f"{silo}: its ledger reserved no fallback")
+    caps = spent.caps["epsilon"]
+    own = float(spent.fallback or 0) if shared else noise
+    whole = _bracket(entry, dp, silo, spent, row, "epsilon", noise, caps["job"])
+    alone = (caps["fallback"] or caps)["job"]
+    fallback = _bracket(entry, dp, silo, spent, row, "epsilon_fallback", own, alone)
+    full = float(dp["sample_rate"]) == 1  # μ: without sampling alone, the square root of steps over σ
+    mu = math.sqrt(spent.steps) / noise if full else 0.0
+    known = (row["mu"] is not None) == full and abs(float(row["mu"] or 0) - mu) <= _ROUNDING
+    demand(known, entry, f"{silo}: mu is not {mu:.4f}")
+    return replace(whole, fallback=fallback if shared else None)
+
+
+def _check_replay(replay: Json, dp: Json, silo: str, spent: Spending, row: Json) -> None:
+    """(12 g) One block for each reservation in the ledger, and what can be true after each."""
     fields = ("entry", "at", "first_round", "last_round", "event", "fallback")
-    steps = 0
     listed = [[block[field] for field in fields] for block in replay["blocks"]]
     reserved = [[block[field] for field in fields] for block in spent.blocks]
     demand(same(listed, reserved), REPLAY, f"{silo}: not the reservations of its ledger")
-    demand(replay["caps"]["epsilon"]["job"] == spent.epsilon_cap, REPLAY, f"{silo}: another cap")
-    for place, block in enumerate(replay["blocks"]):
-        steps += (block["last_round"] - block["first_round"] + 1) * block["event"]["steps"]
-        lower, upper = (
-            bound(float(dp["sample_rate"]), noise, steps, float(dp["delta"]))
-            for bound in (epsilon_lower, epsilon_upper)
-        )
-        near = lower <= float(block["epsilon"]) <= upper + _ROUNDING
-        demand(
-            near,
-            REPLAY,
-            f"{silo} block {place}: ε {block['epsilon']} is not within [{lower:.4f}, {upper:.4f}]",
-        )
-    last = replay["blocks"][-1]
-    ends = all(last[name] == row[name] for name in ("epsilon", "epsilon_rdp", "epsilon_fallback"))
-    demand(ends, REPLAY, f"{silo}: it ends with another ε than the claim")
+    caps = {field: spent.caps[field] for field in ("epsilon", "delta_max", "unit")}
+    demand(same(replay["caps"], caps), REPLAY, f"{silo}: other caps than its ledger's")
+    rounds = 0
+    for block in replay["blocks"]:
+        rounds += block["last_round"] - block["first_round"] + 1
+        so_far = replace(spent, rounds=rounds, steps=rounds * block["event"]["steps"])
+        _check_row(REPLAY, dp, silo, so_far, block["after"])
+    ends = same(replay["blocks"][-1]["after"], row)
+    demand(ends, REPLAY, f"{silo}: it does not end with what {ENTRY} claims")
 
 
 def _check_empirical(stated: Json | None, files: Mapping[str, bytes]) -> None:
@@ -116,30 +115,32 @@ def _check_empirical(stated: Json | None, files: Mapping[str, bytes]) -> None:
     try:
         rows = json.loads(files[ATTACKS])["attacks"] if ATTACKS in files else []
         proved = [
-            (one["figures"]["epsilon_at_least"], one["name"], one["protection"])
-            for one in rows
-            if one["protected"] and {"epsilon_at_least", "epsilon_claimed"} <= one["figures"].keys()
+            (figures["epsilon_at_least"], one["name"], one["protection"], figures["epsilon_claimed"])
+            for one, figures in ((one, one["figures"]) for one in rows)
+            if one["protected"] and {"epsilon_at_least", "epsilon_claimed"} <= figures.keys()
         ]
         most = max(proved, default=None)
-        told = stated and (stated["epsilon_at_least"], stated["attack"], stated["protection"])
-        expected = most and (f"{most[0]:.4f}", *most[1:])
+        told = stated and tuple(stated[name] for name in _PROVED)
+        expected = most and (f"{most[0]:.4f}", *most[1:3], f"{most[3]:.4f}", ATTACKS)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Fault(ATTACKS, f"expected results of attacks ({type(error).__name__})") from error
     demand(told == expected, ENTRY, f"empirical: not what {ATTACKS} says")
 
 
-def _bracket(dp: Json, silo: str, spent: Spending, row: Json, name: str, noise: float, cap: str) -> Bracket:
+def _bracket(
+    entry: str, dp: Json, silo: str, spent: Spending, row: Json, name: str, noise: float, cap: str
+) -> Bracket:
     rate, delta = float(dp["sample_rate"]), float(dp["delta"])
     sane = 0 < rate <= 1 and 0.01 <= noise <= 1e6 and 1e-30 <= delta < 1 and 0 < spent.steps <= 1_000_000
-    demand(sane, ENTRY, f"{silo}: its terms are outside what can be accounted for")
+    demand(sane, entry, f"{silo}: its terms are outside what can be accounted for")
     lower, upper = (bound(rate, noise, spent.steps, delta) for bound in (epsilon_lower, epsilon_upper))
     claimed, rdp = float(row[name]), float(row[f"{name}_rdp"])
-    demand(claimed <= upper + _ROUNDING, ENTRY, f"{silo}: {name} {claimed:g} is above the bound {upper:.4f}")
-    demand(claimed >= lower, ENTRY, f"{silo}: {name} {claimed:g} is below {lower:.4f}, the least it can be")
+    demand(claimed <= upper + _ROUNDING, entry, f"{silo}: {name} {claimed:g} is above the bound {upper:.4f}")
+    demand(claimed >= lower, entry, f"{silo}: {name} {claimed:g} is below {lower:.4f}, the least it can be")
     near = math.isclose(rdp, upper, rel_tol=_RDP_TOLERANCE, abs_tol=_RDP_TOLERANCE)
-    demand(near, ENTRY, f"{silo}: its RDP value {rdp:g} is not near ours, {upper:.4f}")
-    capped = claimed <= float(cap) + _ROUNDING and delta <= float(spent.delta_cap)
-    demand(capped, ENTRY, f"{silo}: above its caps, {name} {cap} and δ {spent.delta_cap}")
+    demand(near, entry, f"{silo}: its RDP value {rdp:g} is not near ours, {upper:.4f}")
+    capped = claimed <= float(cap) + _ROUNDING and delta <= float(spent.caps["delta_max"])
+    demand(capped, entry, f"{silo}: above its caps, {name} {cap} and δ {spent.caps['delta_max']}")
     return Bracket(lower, claimed, upper, spent.rounds)
 
 

@@ -27,9 +27,7 @@ class Spending:
     begun: int
     fallback: str | None
     """Noise multiplier of the silo's own noise; none where that is all the noise there is."""
-    epsilon_cap: str
-    fallback_cap: str
-    delta_cap: str
+    caps: Json
     blocks: tuple[Json, ...] = ()
     """Its reservations: the entry's number and time, and what it reserved."""
 
@@ -202,16 +200,14 @@ def _replay(
             demand(same(body, _reservation(job, body)), where, "it is not at the job's terms")
             rounds = body["last_round"] - body["first_round"] + 1
             demand(rounds > 0 and body["last_round"] <= job.terms["rounds"], where, "it has no such rounds")
-            before = spent or Spending(0, 0, 0, None, "", "", "")
-            own, fallback_caps = body["fallback"], caps["epsilon"]["fallback"] or caps["epsilon"]
+            before = spent or Spending(0, 0, 0, None, caps)
+            own = body["fallback"]
             spent = Spending(
                 rounds=before.rounds + rounds,
                 steps=before.steps + rounds * body["event"]["steps"],
                 begun=before.begun,
                 fallback=own and own["noise_multiplier"],
-                epsilon_cap=caps["epsilon"]["job"],
-                fallback_cap=fallback_caps["job"],
-                delta_cap=caps["delta_max"],
+                caps=caps,
                 blocks=(*before.blocks, {"entry": entry["seq"], "at": entry["at"]} | body),
             )
     return begun, spent

@@ -15,6 +15,7 @@ ATOMS = {
     "hex": re.compile(r"[0-9a-f]{64}"),
     "name": re.compile(r"[a-z0-9][a-z0-9._-]{0,62}"),
     "real": re.compile(r"[0-9]{1,25}(\.[0-9]{1,25})?(e[+-]?[0-9]{1,2})?"),
+    "cost": re.compile(r"[0-9]{1,20}\.[0-9]{4}"),
     "signed": re.compile(r"-?[0-9]{1,25}(\.[0-9]{1,25})?(e[+-]?[0-9]{1,2})?"),
     "session": re.compile(r"[0-9a-f]{32}"),
     "signature": re.compile(r"[0-9a-f]{128}"),
@@ -112,11 +113,10 @@ SHAPES = {
     "redaction": "entry:text field:text count:int reason:text sha256:hex?",
     "replay": "delta:real? silos:{replayed}",
     "replayed": "caps:object blocks:[block]",
-    "block": "entry:int at:text first_round:int last_round:int event:event fallback:event? epsilon:real "
-    "epsilon_rdp:real epsilon_fallback:real",
-    "empirical": "entry:text attack:text protection:text epsilon_at_least:real epsilon_claimed_there:real",
+    "block": "entry:int at:text first_round:int last_round:int event:event fallback:event? after:spent",
+    "empirical": "entry:text attack:text protection:text epsilon_at_least:cost epsilon_claimed_there:cost",
     "claim": "silos:{spent} statement:text model~:object empirical~:empirical? *",
-    "spent": "epsilon:real epsilon_rdp:real epsilon_fallback:real epsilon_fallback_rdp:real mu:real? "
+    "spent": "epsilon:cost epsilon_rdp:cost epsilon_fallback:cost epsilon_fallback_rdp:cost mu:cost? "
     "rounds:int steps:int",
 }
 

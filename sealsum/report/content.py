@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from privacy.errors import MalformedMessage
 from sealsum import __version__
 from sealsum.report.closing_sections import (
     by_hand,
@@ -54,8 +55,21 @@ class Verdict:
 
 
 def report_of(files: Mapping[str, bytes], collected: Collected, verdict: Verdict | None = None) -> Document:
-    """The document for a pack's files; the report's own and the manifest's need not be among them."""
-    facts = facts_of(files)
+    """The document for a pack's files; the report's own and the manifest's need not be among them.
+
+    Raises:
+        MalformedMessage: a file is missing, or not of the form that a pack has.
+    """
+    try:
+        return _report(facts_of(files), collected, verdict)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise MalformedMessage(
+            f"report: expected the files of an evidence pack, got something else ({error!r}); "
+            "sealsum-verify names the entry"
+        ) from error
+
+
+def _report(facts: Facts, collected: Collected, verdict: Verdict | None) -> Document:
     sections = (
         _verdict_section(collected, verdict),
         privacy_claim(facts),

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from privacy.errors import MalformedMessage
-
 Json = Mapping[str, Any]
 
 
@@ -93,21 +91,7 @@ class Facts:
 
 
 def facts_of(files: Mapping[str, bytes]) -> Facts:
-    """Read a pack's files.
-
-    Raises:
-        MalformedMessage: one is missing, or not of the form that a pack has.
-    """
-    try:
-        return _facts(files)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise MalformedMessage(
-            f"report: expected the files of an evidence pack, got something else ({error!r}); "
-            "sealsum-verify names the entry"
-        ) from error
-
-
-def _facts(files: Mapping[str, bytes]) -> Facts:
+    """Read a pack's files; whatever is missing or of another form raises where it is met."""
     charter = _body(_json(files, "who/charter.json"))
     request = _json(files, "job/job.json")
     attacks = files.get("tests/attack.json")

@@ -98,7 +98,9 @@ def budgets(facts: Facts) -> Section:
 def _burn(silo: str, replay: Json) -> Burn:
     blocks = replay["blocks"]
     reserved = accumulate(block["last_round"] - block["first_round"] + 1 for block in blocks)
-    points = tuple((rounds, float(block["epsilon"])) for rounds, block in zip(reserved, blocks, strict=True))
+    points = tuple(
+        (rounds, float(block["after"]["epsilon"])) for rounds, block in zip(reserved, blocks, strict=True)
+    )
     return Burn(silo, points, float(replay["caps"]["epsilon"]["job"]))
 
 

@@ -17,17 +17,26 @@ def _first(document: Any) -> Any:
     return document["silos"]["silo-1"]["blocks"][0]
 
 
+def _last(document: Any) -> Any:
+    return document["silos"]["silo-1"]["blocks"][-1]
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
         (lambda d: d["silos"].pop("silo-1"), "expected the silos whose ledgers reserved"),
-        (lambda d: _first(d).update(epsilon="0.0100"), "is not within"),
-        (lambda d: _first(d).update(epsilon="9.0000"), "is not within"),
+        (lambda d: _first(d)["after"].update(epsilon="0.0100"), "the least it can be"),
+        (lambda d: _first(d)["after"].update(epsilon="9.0000"), "above the bound"),
         (lambda d: _first(d)["event"].update(noise_multiplier="40.0"), "not the reservations of its ledger"),
         (lambda d: _first(d).update(at="2026-01-01T00:00:00Z"), "not the reservations of its ledger"),
         (lambda d: d["silos"]["silo-1"]["blocks"].pop(), "not the reservations of its ledger"),
         (lambda d: d["silos"]["silo-1"]["blocks"].reverse(), "not the reservations of its ledger"),
-        (lambda d: d["silos"]["silo-1"]["caps"]["epsilon"].update(job="9.0"), "another cap"),
+        (
+            lambda d: _last(d)["after"].update(epsilon="0.1999"),
+            "it does not end with what dp/claim.json claims",
+        ),
+        (lambda d: _first(d)["after"].update(rounds=2), "its ledger has 1 rounds"),
+        (lambda d: d["silos"]["silo-1"]["caps"]["epsilon"].update(job="9.0"), "other caps than its ledger's"),
     ],
 )
 def test_a_replay_that_is_not_the_ledgers_is_named(edit: Callable[[Any], Any], message: str) -> None:

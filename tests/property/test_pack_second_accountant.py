@@ -1,4 +1,4 @@
-"""Two programs, one ε: the verifier's bounds hold the platform's value, within the distance that is stated."""
+"""Two programs, one ε: the verifier's bounds hold the platform's value, within the distance stated."""
 
 from __future__ import annotations
 

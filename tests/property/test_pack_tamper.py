@@ -1,4 +1,4 @@
-"""Any single change anywhere in a pack, by anybody without the signers' keys, is refused and the place named."""
+"""Any single change of a pack by anybody without the signers' keys is refused, and the place is named."""
 
 from __future__ import annotations
 
