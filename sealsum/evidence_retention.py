@@ -46,9 +46,10 @@ def kept_pack(file: str, files: Mapping[str, bytes]) -> Kept:
         manifest = json.loads(files["manifest.json"])
         created = datetime.strptime(manifest["created_at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
         text, job = files["policy/policy.yaml"].decode(), str(manifest["job"])
+        parents = json.loads(json.loads(files["who/charter.json"])["body"])["policy_parents"]
     except (KeyError, ValueError, TypeError) as error:
         raise MalformedMessage(f"{file}: expected the manifest of an evidence pack, got none") from error
-    return Kept(file, job, created, load_threat_model(text).model.spec.retention.evidence_days)
+    return Kept(file, job, created, load_threat_model(text, parents).model.spec.retention.evidence_days)
 
 
 def to_expire(packs: Iterable[Kept], older_than: timedelta, now: datetime) -> list[Kept]:

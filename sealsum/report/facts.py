@@ -73,6 +73,7 @@ class Facts:
     epoch: int
     members: tuple[Member, ...]
     policy_text: str
+    policy_parents: tuple[str, ...]
     policy_digest: str
     job: Json
     job_sender: str
@@ -102,6 +103,7 @@ def facts_of(files: Mapping[str, bytes]) -> Facts:
             Member(m["id"], m["role"], m["legal_entity"], m["operator"]) for m in charter["members"]
         ),
         policy_text=files["policy/policy.yaml"].decode(),
+        policy_parents=tuple(charter["policy_parents"]),
         policy_digest=charter["policy"],
         job=_body(request),
         job_sender=request["sender"],

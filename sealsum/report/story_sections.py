@@ -145,7 +145,7 @@ def policy(facts: Facts) -> tuple[Section, ...]:
     """The threat model in sentences: what it protects, what it does not, and what each rests on."""
     intro = Paragraph(f"Policy digest {facts.policy_digest}, text in policy/policy.yaml.", quiet=True)
     try:
-        explained = explain(load_threat_model(facts.policy_text).model)
+        explained = explain(load_threat_model(facts.policy_text, facts.policy_parents).model)
     except PolicyInvalid:
         told = Paragraph("This version of Sealsum cannot read the policy; its text is in policy/policy.yaml.")
         return (Section("The policy", (intro, told)),)

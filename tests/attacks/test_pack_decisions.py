@@ -27,7 +27,7 @@ def records() -> Records:
 
 
 def pack_with(records: Records, *handovers: bytes, redact: tuple[str, ...] = ()) -> bytes:
-    servers = {ServerId(PartyId(p)): c.lines() for p, c in records.logs.items() if p != "aggregator"}
+    servers = {ServerId(PartyId(p)): c.served() for p, c in records.logs.items() if p != "aggregator"}
     books = {silo: ledger.lines() for silo, ledger in records.ledgers.items()}
     signer = records.identity("researcher")
     return build_pack(records.evidence(), servers, books, signer, AT, None, handovers, redact)

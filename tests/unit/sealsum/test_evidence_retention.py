@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,10 +21,20 @@ from tests.federation import demo_policy_text
 def put(archive: Path, job: str, age_days: int, evidence_days: int = 2190) -> Path:
     """A pack of that age; only what retention reads is in it."""
     made = datetime.now(UTC) - timedelta(days=age_days)
-    policy = demo_policy_text() + f"  retention:\n    evidence_days: {evidence_days}\n"
+    policy, replaced = re.subn(
+        r"retention: \{evidence_days: \d+\}",
+        f"retention: {{evidence_days: {evidence_days}}}",
+        demo_policy_text(),
+    )
+    assert replaced == 1
+    charter = canonical_bytes({"body": canonical_bytes({"policy_parents": []}).decode()})
     manifest = canonical_bytes({"job": job, "created_at": made.strftime("%Y-%m-%dT%H:%M:%SZ")})
     path = archive / f"evidence-{job}.zip"
-    path.write_bytes(canonical_zip({"manifest.json": manifest, "policy/policy.yaml": policy.encode()}))
+    path.write_bytes(
+        canonical_zip(
+            {"manifest.json": manifest, "policy/policy.yaml": policy.encode(), "who/charter.json": charter}
+        )
+    )
     return path
 
 

@@ -63,7 +63,7 @@ def files() -> dict[str, bytes]:
     attacks = {"suite": "quick", "version": "0", "ok": True, "duration_s": 1.0, "attacks": [ATTACK]}
     pack = build_pack(
         records.evidence(),
-        {ServerId(PartyId(p)): c.lines() for p, c in records.logs.items() if p != "aggregator"},
+        {ServerId(PartyId(p)): c.served() for p, c in records.logs.items() if p != "aggregator"},
         {silo: ledger.lines() for silo, ledger in records.ledgers.items()},
         records.identity("researcher"),
         AT,
