@@ -271,6 +271,7 @@ def test_nothing_but_the_masked_sum_depends_on_how_many_patients_there_are(
     seen = []
     for count in (60, 1000):
         caplog.clear()
+        servers.uploads.clear()  # the same silo, begun anew: nobody has seen a head of its ledger
         config = _config(servers, tmp_path / f"silo-{count}", count)
         plan = _ask(servers, config, _question(servers, f"ask-{len(seen)}"))
         sizes = {
