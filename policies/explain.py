@@ -39,6 +39,7 @@ def explain(model: ThreatModel) -> Explanation:
     return Explanation(
         f"{metadata.name} v{metadata.version}",
         (
+            *_lineage(model),
             *sum_only(model),
             *_checked(model),
             *_noise(model),
@@ -56,6 +57,14 @@ def explain(model: ThreatModel) -> Explanation:
             *_open_threats(model),
         ),
     )
+
+
+def _lineage(model: ThreatModel) -> Iterator[Sentence]:
+    if model.metadata.extends is not None:
+        yield Sentence(
+            f"In no field is it looser than its parent, {model.metadata.extends}.",
+            "every party that judges by it has compared the two, field by field",
+        )
 
 
 def _checked(model: ThreatModel) -> Iterator[Sentence]:

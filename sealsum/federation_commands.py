@@ -153,6 +153,7 @@ def seal(directory: Path, out: Path | None, drop_pending: bool, as_json: bool) -
 @_DIRECTORY
 @click.option("--out", required=True, type=_FILE, help="Proposal to write; never replaced.")
 @click.option("--policy", metavar="NAME|FILE", help="Another threat model: a profile or a file.")
+@click.option("--parent", "parents", multiple=True, metavar="NAME|FILE", help="What the policy extends.")
 @click.option("--remove", multiple=True, metavar="PARTY", help="A member who leaves; its key is revoked.")
 @click.option("--officers", type=_FILE, help="The next version of the officers, of 'sealsum officer list'.")
 @click.option("--drop-pending", is_flag=True, help="Void invitations that were not used.")
@@ -161,6 +162,7 @@ def propose(
     directory: Path,
     out: Path,
     policy: str | None,
+    parents: tuple[str, ...],
     remove: tuple[str, ...],
     officers: Path | None,
     drop_pending: bool,
@@ -170,7 +172,7 @@ def propose(
     if out.exists():
         raise ConfigurationError(f"{out}: it exists; choose another --out")
     change = Change(
-        policy=None if policy is None else read_policy(policy),
+        policy=None if policy is None else read_policy(policy, parents),
         remove=remove,
         officers=None if officers is None else read_officers(officers),
         drop_pending=drop_pending,

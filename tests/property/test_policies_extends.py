@@ -200,7 +200,8 @@ def _near(path: str) -> st.SearchStrategy[Any]:
         return st.sampled_from([1e-6, 1e-4, 0.05, 0.2, 0.4, 0.9])
     if path == "limits.upload_bytes_max":
         return st.sampled_from([8, 16, 64, 1 << 20])
-    return st.integers(2, 6).map(lambda n: min(n, 2) if path.endswith(("sinks_min", "approvals.n")) else n)
+    least = 2 if path.endswith(("servers.count", "min_silos_open")) else 1
+    return st.integers(least, 2 if path.endswith("sinks_min") else 3 if path.endswith("approvals.n") else 6)
 
 
 @pytest.mark.parametrize("path", PLAN_FIELDS)
