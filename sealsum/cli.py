@@ -52,7 +52,7 @@ COMMANDS: dict[str, Lazy] = {
         {"enroll": "sealsum.enrolment:researcher"},
     ),
     "query": Lazy("sealsum.query_commands:query", "Ask for statistics, or metrics of a model, under DP."),
-    "tune": Lazy("sealsum.tune_command:tune", "Search a job's settings on public or made-up records."),
+    "tune": Lazy("sealsum.tune_command:tune", "Search a job's settings on public, made-up or own records."),
     "audit": Lazy(
         "sealsum.evidence_commands:audit", "Evidence for an auditor: export, redact, report, keep; attacks."
     ),

@@ -1,13 +1,16 @@
-"""``sealsum tune``: search a job's settings under one budget, on records that cost nobody any.
+"""``sealsum tune``: search a job's settings under one budget.
 
-On silos' own records every trial would be a job with a reservation of its own; what that would cost is
-said, and nothing is submitted.
+On records that cost nobody any, or on a table of the caller's own with each trial charged. On silos' own
+records every trial would be a job with a reservation of its own; what that would cost is said, and nothing is
+submitted.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from policies.yaml_text import read_yaml
 from privacy.errors import ConfigurationError
 from privacy.keystore import read_file
 from sealsum.simulator.practice import Practice, made_up, public_table
+from sealsum.simulator.private_trials import TRAINING_SHARE, PrivateTable
 from sealsum.simulator.trials import Grid, Outcome, Trial, cost_of_all, spelt, trials_of, tried
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -40,12 +44,23 @@ _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
     "--budget-epsilon",
     type=click.FloatRange(min=0, min_open=True),
     required=True,
-    help="ε that each trial's noise is made for.",
+    help="ε that each trial's noise is made for; with --private, of all trials together.",
 )
 @click.option(
     "--public", type=click.Path(path_type=Path), help="A CSV that everybody may read, under the job's schema."
 )
 @click.option("--synthetic", is_flag=True, help="Records made up from the job's schema.")
+@click.option(
+    "--private",
+    type=click.Path(path_type=Path),
+    help="A CSV of your own, under the job's schema. The budget is then that of all trials together: each is "
+    "charged in --ledger before it reads a record, and judged by a noisy count.",
+)
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    help="With --private: the folder of the table's ledger and key.",
+)
 @click.option("--silos", type=click.IntRange(2, 100), help="Simulated silos.  [default: the job's min_silos]")
 @click.option("--repetitions", type=click.IntRange(1, 100), default=3, show_default=True)
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the scores into this PNG.")
@@ -56,22 +71,31 @@ def tune(
     budget_epsilon: float,
     public: Path | None,
     synthetic: bool,
+    private: Path | None,
+    ledger: Path | None,
     silos: int | None,
     repetitions: int,
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Search the settings of JOB under one budget, on public or made-up records."""
-    if public is not None and synthetic:
-        raise ConfigurationError("tune: expected --public or --synthetic, got both")
+    """Search the settings of JOB under one budget, on public, made-up or own records."""
+    sources = {"--public": public is not None, "--synthetic": synthetic, "--private": private is not None}
+    if sum(sources.values()) > 1:
+        got = " and ".join(name for name, given in sources.items() if given)
+        raise ConfigurationError(f"tune: expected one of {', '.join(sources)}, got {got}; leave one")
+    if (private is None) != (ledger is None):
+        raise ConfigurationError("tune: expected --private FILE and --ledger FOLDER together, got only one")
     tree = _tree(job)
+    if private is not None and ledger is not None:
+        _tune_privately(tree, _grid(grids, tree), budget_epsilon, private, ledger, silos, as_json)
+        return
     trials = trials_of(tree, _grid(grids, tree), budget_epsilon)
     total = cost_of_all(trials)
     if public is None and not synthetic:
         _show_plan(trials, total, as_json)
         raise ConfigurationError(
             "tune: nothing was submitted. On silos' records each trial is a job of its own: sign and submit "
-            "the ones you can afford with sealsum job submit, or give --public FILE or --synthetic"
+            "the ones you can afford with sealsum job submit, or give --public FILE, --synthetic or --private"
         )
     schema = trials[0].job.data
     practice: Practice = made_up(schema, 4000) if public is None else public_table(public, schema)
@@ -86,6 +110,52 @@ def tune(
         return
     _show_outcomes(outcomes, best, total, made_up_records=public is None)
     click.echo(f"Best: {spelt(best.trial.settings)}, with dp.target_epsilon {budget_epsilon:g}.")
+
+
+def _tune_privately(
+    tree: dict[str, Any],
+    grid: Grid,
+    budget: float,
+    path: Path,
+    ledger: Path,
+    silos: int | None,
+    as_json: bool,
+) -> None:
+    count = prod(len(values) for values in grid.values())
+    trials = trials_of(tree, grid, budget / count * TRAINING_SHARE)
+    table = PrivateTable(
+        path, ledger, budget, 2 * sum(trial.dp.delta for trial in trials), silos or trials[0].job.min_silos
+    )
+    tuning = table.tune(trials, datetime.now(UTC))
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "records": "private",
+                    "trials": [
+                        {
+                            "settings": one.trial.settings,
+                            "right": one.right,
+                            "deviation": one.deviation,
+                            "epsilon": one.epsilon,
+                        }
+                        for one in tuning.judged
+                    ],
+                    "best": tuning.best.trial.settings,
+                    "epsilon_spent": tuning.epsilon_spent,
+                    "delta_spent": tuning.delta_spent,
+                }
+            )
+        )
+        return
+    for one in sorted(tuning.judged, key=lambda judged: -judged.right):
+        told = f"{one.right:.0f} ± {one.deviation:.0f} right, ε {one.epsilon:.3f}"
+        click.echo(f"{told}: {spelt(one.trial.settings)}")
+    click.echo(
+        f"The table's ledger stands at ε = {tuning.epsilon_spent:.3f}, δ = {tuning.delta_spent:g}; "
+        "a job on the same patients costs its own ε besides."
+    )
+    click.echo(f"Best: {spelt(tuning.best.trial.settings)}.")
 
 
 def _tree(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent, round_event
 from privacy.errors import ConfigurationError, SealsumError
-from privacy.plan import DpTerms
+from privacy.plan import DpTerms, VectorTerms
 from sealsum.job_file import JobFile
 from sealsum.job_grid import finest_vector, noise_vector
 from sealsum.simulator.federation import Federation
@@ -124,11 +124,7 @@ def tried(trial: Trial, practice: Practice, silos: int, repetitions: int) -> Out
     adapter = ADAPTERS[job.model.adapter]
     scores = []
     try:
-        vector = job.vector or (
-            noise_vector(trial.dp, job.training, model.parameters, "additive", silos)
-            if job.training.algorithm == "dp_fedsgd"
-            else finest_vector("additive", silos)
-        )
+        vector = grid_of(trial, silos)
         for repetition in range(repetitions):
             federation = Federation(
                 RoundTerms(model, job.training, trial.dp, vector),
@@ -144,6 +140,16 @@ def tried(trial: Trial, practice: Practice, silos: int, repetitions: int) -> Out
     except SealsumError as failure:
         return Outcome(trial, (), str(failure))
     return Outcome(trial, tuple(scores))
+
+
+def grid_of(trial: Trial, silos: int) -> VectorTerms:
+    """The grid that the job's vectors would travel on."""
+    job = trial.job
+    if job.vector is not None:
+        return job.vector
+    if job.training.algorithm == "dp_fedsgd":
+        return noise_vector(trial.dp, job.training, job.terms().parameters, "additive", silos)
+    return finest_vector("additive", silos)
 
 
 def spelt(settings: Mapping[str, float]) -> str:

@@ -30,7 +30,7 @@ from silo_agent.ledger.admission import (
 )
 from silo_agent.ledger.entries import Begin, Opening, Reserve
 from silo_agent.ledger.journal import Journal, read_journal
-from silo_agent.ledger.lifetime import kept_orders, lifetime_of
+from silo_agent.ledger.lifetime import Lifetime, kept_orders, lifetime_of
 from silo_agent.ledger.spending import Account, assert_same_composition
 
 _LEAST_ROUND = 1e-3
@@ -140,6 +140,10 @@ class Ledger:
             return False
         job = self._account.jobs[job_digest]
         return not job.settled and number == job.block[1]
+
+    def spent(self) -> Lifetime:
+        """What has been reserved over the dataset's life."""
+        return lifetime_of(self._opening, self._account.jobs.values())
 
     def is_spent(self) -> bool:
         """Whether the lifetime caps leave no room for any round."""

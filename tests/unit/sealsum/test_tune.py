@@ -147,7 +147,7 @@ def test_held_out_records_are_in_no_silo(table: Path) -> None:
         (["--grid", "nowhere.at.all=1"], "such as dp.clip_l2, got nowhere.at.all"),
         (["--grid", "dp.clip_l2=-1"], "makes no job:\n  dp.clip_l2"),
         (["--grid", "rounds=" + ",".join(map(str, range(1, 202)))], "expected at most 200 trials, got 201"),
-        (["--synthetic", "--public", "x.csv"], "got both"),
+        (["--synthetic", "--public", "x.csv"], "got --public and --synthetic"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_by_name(job: Path, arguments: list[str], message: str) -> None:
