@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints
 
 from privacy.approval import SignedApproval
-from privacy.canonical import Frozen, canonical_bytes, parse_canonical, sha256_hex
-from privacy.errors import MalformedMessage, SignatureRejected
-from privacy.identity import SigningKey, verify_signature
+from privacy.canonical import Frozen, canonical_bytes, sha256_hex
+from privacy.identity import SigningKey
 from privacy.ids import HexDigest, HexKey, JobName, Name, SiloName
 from privacy.people import Person
 
 HANDOVER_LABEL: Final = b"sealsum/handover/v1\x00"
-MAX_HANDOVER_BYTES: Final = 512 << 20
 
 
 class HandedOver(Frozen):
@@ -50,32 +48,3 @@ def sign_handover(document: HandedOver, key: SigningKey) -> SignedHandover:
     body = canonical_bytes(document)
     signature = key.sign(HANDOVER_LABEL + bytes.fromhex(sha256_hex(body))).hex()
     return SignedHandover(body=body.decode(), verify_key=key.verify_key, signature=signature)
-
-
-def open_handover(raw: bytes, verify_key: str) -> HandedOver:
-    """Read what a silo handed over, if it was this silo that did; its contents, others judge.
-
-    Raises:
-        SignatureRejected: another key, or other bytes than it signed. MalformedMessage: no such document.
-    """
-    try:
-        signed = SignedHandover.model_validate(parse_canonical(raw, MAX_HANDOVER_BYTES))
-    except ValidationError as error:
-        raise MalformedMessage(f"handover: {_first(error)}") from error
-    if signed.verify_key != verify_key:
-        raise SignatureRejected(
-            "handover: expected it from the silo whose key the charter names, got another"
-        )
-    body = signed.body.encode()
-    verify_signature(
-        verify_key, HANDOVER_LABEL + bytes.fromhex(sha256_hex(body)), bytes.fromhex(signed.signature)
-    )
-    try:
-        return HandedOver.model_validate(parse_canonical(body, MAX_HANDOVER_BYTES))
-    except ValidationError as error:
-        raise MalformedMessage(f"handover: {_first(error)}") from error
-
-
-def _first(error: ValidationError) -> str:
-    fault = error.errors(include_input=False, include_url=False)[0]
-    return f"{'.'.join(str(step) for step in fault['loc'])}: {fault['msg']}"
