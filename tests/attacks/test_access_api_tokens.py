@@ -160,10 +160,13 @@ async def test_a_refusal_of_a_person_is_logged_under_her_pseudonym_and_never_wit
             answer = await client.post("/v1/jobs")
             assert answer.status_code == 403
             asked.append((who, answer.headers["x-request-id"]))
-            assert (await client.get(f"/v1/offers/{token}")).status_code == 404
+            answer = await client.get(f"/v1/jobs/{token}/he-key")  # who pastes it where it does not belong
+            assert answer.status_code == 403
+            asked.append((who, answer.headers["x-request-id"]))
     entries = log_of(aggregator)
     refused = [entry for entry in entries if entry["kind"] == "request_refused"]
     assert [(entry["body"]["person"], entry["body"]["request_id"]) for entry in refused] == asked
+    assert {entry["body"]["path"] for entry in refused} == {"/v1/jobs", "/v1/jobs/[token]/he-key"}
     text = json.dumps(entries)
     for secret in ("ada", by_issuer, by_server, by_server.split("_")[2]):
         assert secret not in text
