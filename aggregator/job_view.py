@@ -32,8 +32,9 @@ class JobViews:
     def __init__(self) -> None:
         self._told: dict[JobId, _Told] = {}
 
-    def of(self, view: Reader, row: JobRow) -> dict[str, Any]:
-        """``JobView``, as docs/architecture.md names it."""
+    def of(self, view: Reader, row: JobRow, beyond: int = 0) -> dict[str, Any]:
+        """``JobView``, as docs/architecture.md names it; of history and refusals only what is of rounds
+        ``beyond`` that number, which its reader knows already."""
         told = self._told.setdefault(row.job, _Told())
         refusals = [*told.refusals, *_read_on(view, row.job, told)]
         if row.state not in OPEN_STATES:
@@ -46,11 +47,19 @@ class JobViews:
             "rounds": row.spec.rounds,
             "reason": row.reason,
             "openings": told.openings,
-            "refusals": refusals,
-            "history": list(told.history),
+            "refusals": [one for one in refusals if one["round"] > beyond],
+            "history": _beyond(told.history, beyond),
             "model": row.model,
             "initial_model": row.spec.initial_model,
         }
+
+
+def _beyond(history: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
+    """Those of later rounds; rounds are in order, and the newest are asked for."""
+    first = len(history)
+    while first and history[first - 1]["round"] > number:
+        first -= 1
+    return history[first:]
 
 
 def _read_on(view: Reader, job: JobId, told: _Told) -> list[dict[str, Any]]:

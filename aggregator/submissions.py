@@ -127,8 +127,11 @@ class Submissions:
         self._state.bell.ring()
         return spec.job, new
 
-    async def watch_job(self, job: JobId, after: int, seconds: float) -> dict[str, Any] | None:
-        """The job's view once its version exceeds ``after``; ``None`` when the time is up.
+    async def watch_job(
+        self, job: JobId, after: int, seconds: float, beyond: int = 0
+    ) -> dict[str, Any] | None:
+        """The job's view once its version exceeds ``after``; ``None`` when the time is up. Rounds up to
+        ``beyond`` are left out: a watcher knows them, and is not told all of them with each new one.
 
         Raises:
             NotFound: no such job.
@@ -137,14 +140,14 @@ class Submissions:
         def changed() -> dict[str, Any] | None:
             with self._state.store.read() as view:
                 # Every ring asks again, so the cheap question comes first.
-                return self._view(view, job) if job_version(view, job) > after else None
+                return self._view(view, job, beyond) if job_version(view, job) > after else None
 
         return await self._state.bell.wait_for(changed, seconds)
 
-    def _view(self, view: View, job: JobId) -> dict[str, Any]:
+    def _view(self, view: View, job: JobId, beyond: int) -> dict[str, Any]:
         row = job_row(view, job)
         asked = self._state.readiness.view_of(row.spec, self._state.held.charter, self._state.held.policy)
-        return {**self._views.of(view, row), "readiness": asked}
+        return {**self._views.of(view, row, beyond), "readiness": asked}
 
     async def next_offer(
         self, silo: SiloId, after: str, seconds: float, seen: int | None = None

@@ -104,8 +104,8 @@ def aggregator_app(
         return JSONResponse({"job": job}, 201 if new else 200)
 
     @app.get("/v1/jobs/{job}")
-    async def get_job(job: JobPath, after: Version = 0, wait_s: Wait = 0.0) -> Response:
-        view = await submissions.watch_job(job, after, bounded_wait(wait_s))
+    async def get_job(job: JobPath, after: Version = 0, wait_s: Wait = 0.0, beyond: Version = 0) -> Response:
+        view = await submissions.watch_job(job, after, bounded_wait(wait_s), beyond)
         return Response(status_code=204) if view is None else JSONResponse(view)
 
     @app.get("/v1/jobs/{job}/evidence")

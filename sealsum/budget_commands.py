@@ -159,6 +159,9 @@ def _stated(number: int, text: str, adjacency: Adjacency) -> Stated:
         raise ConfigurationError(
             f"{where}: expected a JSON object such as {_EXAMPLE}, got {text[:80]!r}; correct it"
         )
+    unknown = sorted(set(given) - set(_EXPECTED))
+    if unknown:  # before what is missing: a misspelt field is both
+        raise ConfigurationError(f"{where}: {_fault(unknown[0], given)}")
     try:
         option = EventOption.model_validate(given)
     except ValidationError as error:

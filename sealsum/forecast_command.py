@@ -151,7 +151,7 @@ def _print(origin: str, asked: Asked, one: Forecast) -> None:
     click.echo(f"{origin}: {verdict}")
     table = Table()
     for heading in ("", "of the job", "left before", "left after"):
-        table.add_column(heading, justify="right" if heading else "left")
+        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
     caps = one.opening.epsilon
     for name, costs, before, after in (
         ("ε", one.after.epsilon, _left_of(caps, one.before.epsilon), _left_of(caps, one.after.epsilon)),
@@ -173,7 +173,7 @@ def _print(origin: str, asked: Asked, one: Forecast) -> None:
     click.echo("Rounds that fit, on top of what is reserved:")
     rooms = Table()
     for heading in ("σ", "rounds", "ε", "ε_fallback", "then"):
-        rooms.add_column(heading, justify="left" if heading == "then" else "right")
+        rooms.add_column(heading, justify="left" if heading == "then" else "right", overflow="fold")
     for room in one.rooms:
         rounds = f"{room.rounds:,}" if room.cap else f"{MOST_ROUNDS:,} or more"
         cells = _rounded_up(room.epsilon), _rounded_up(room.fallback), room.cap

@@ -85,3 +85,22 @@ class JobView(_Report):
     initial_model: HexDigest
     readiness: ReadinessView | None = None
     """``None`` once the job is over."""
+
+    @property
+    def last_round(self) -> int:
+        """Number of the last round that ended; 0 if none has."""
+        return self.history[-1].round if self.history else 0
+
+    def following(self, earlier: JobView) -> JobView:
+        """This view with the rounds that ``earlier`` tells, which the aggregator may have left out here."""
+        known = earlier.last_round
+        old, new = earlier.refusals, self.refusals
+        return self.model_copy(
+            update={
+                "history": (*earlier.history, *(one for one in self.history if one.round > known)),
+                "refusals": (
+                    *(one for one in old if one.round <= known),
+                    *(one for one in new if one.round > known),
+                ),
+            }
+        )

@@ -196,13 +196,14 @@ class JobHandle:
         self.spec = spec
         self._path = f"/v1/jobs/{spec.job}"
 
-    def view(self, after: int | None = None, wait_s: float = 0) -> JobView | None:
-        """Where the job stands; with ``after``, ``None`` unless it passes that version within ``wait_s``.
+    def view(self, after: JobView | None = None, wait_s: float = 0) -> JobView | None:
+        """Where the job stands; after a view, ``None`` unless something changes within ``wait_s``. Of rounds
+        that ended only those are fetched that the earlier view has not.
 
         Raises:
             MalformedMessage: the aggregator's answer is not a view of this job.
         """
-        params = {} if after is None else {"after": str(after)}
+        params = {} if after is None else {"after": str(after.version), "beyond": str(after.last_round)}
         raw = self.federation.client.long_poll(self._path, wait_s=wait_s, params=params, limit=VIEW_BYTES_MAX)
         if raw is None:
             return None
@@ -215,7 +216,7 @@ class JobHandle:
             ) from error
         if view.job != self.spec.job:
             raise MalformedMessage(f"job view: expected job {self.spec.job}, got {view.job}")
-        return view
+        return view if after is None else view.following(after)
 
     def now(self) -> JobView:
         """Where the job stands now."""
@@ -229,7 +230,7 @@ class JobHandle:
         view = self.now()
         yield view
         while view.state not in ENDED:
-            later = self.view(view.version, WATCH_WAIT_S)
+            later = self.view(view, WATCH_WAIT_S)
             if later is not None and later.version > view.version:
                 view = later
                 yield view

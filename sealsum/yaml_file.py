@@ -46,5 +46,7 @@ def _told(fault: ErrorDetails) -> str:
         return f"{where}: {told}; add it"
     if not where and fault["type"] == "value_error":
         return told  # of fields together: the sentence names them, and their whole tree tells nothing
+    if fault["type"] == "value_error" and not isinstance(fault["input"], str | int | float | None):
+        return f"{where}: {told}"  # likewise of a group of fields
     got = f"{where or 'the file'}: {told}, got {str(fault['input'])[:80]!r}"
     return f"{got}; correct its name or leave it out" if fault["type"] == "extra_forbidden" else got

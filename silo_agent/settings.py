@@ -190,6 +190,10 @@ def _faults(error: ValidationError) -> list[str]:
     for fault in error.errors(include_url=False):
         field = ".".join(str(step) for step in fault["loc"]) or "settings"
         got = "nothing" if fault["type"] == "missing" else repr(fault["input"])[:100]
+        if fault["type"] == "value_error" and isinstance(fault["input"], dict | list):
+            # Of fields together: the sentence names them, and their whole tree tells nothing.
+            lines.append(f"  {field}: {fault['msg'].removeprefix('Value error, ')}")
+            continue
         lines.append(f"  {field}: {fault['msg']}; got {got}")
     return lines
 

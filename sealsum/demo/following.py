@@ -61,7 +61,7 @@ def follow(
         if view.state in ENDED:
             break
         supervisor.check()
-        view = job.view(view.version, LOOK_S) or view
+        view = job.view(view, LOOK_S) or view
     if view.state == "failed":
         refused = [f"  round {row.round}, {row.silo}: {row.rule}: {row.sentence}" for row in view.refusals]
         raise JobFailed("\n".join([f"job {view.job} failed: {view.reason}", *refused]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from privacy.errors import PeerFault
+from privacy.errors import ConfigurationError, PeerFault
 from sealsum.job_view import JobView
 from sealsum.queries.answer import read_answer
 from sealsum.sdk import JobHandle
@@ -24,8 +24,13 @@ def answer_of(handle: JobHandle, progress: Callable[[JobView], None] = lambda vi
         progress: told of each change of the job.
 
     Raises:
-        QueryUnanswered: no sum was opened. ConfigurationError: the job is no query.
+        QueryUnanswered: no sum was opened. ConfigurationError: the job is no query; said at once.
     """
+    if handle.spec.query is None:
+        raise ConfigurationError(
+            f"job {handle.spec.job}: expected a query, got a job that trains a model; "
+            "sealsum job show says how it does"
+        )
     view = handle.now()
     for view in handle.watch():
         progress(view)

@@ -15,6 +15,7 @@ from aggregator.job_view import JobViews
 from aggregator.store import Store
 from privacy.ids import Context, Digest, JobId, PartyId
 from privacy.wire.messages import Refusal, RoundResult
+from sealsum.job_view import JobView
 from tests.federation import Federation
 
 FEDERATION = Federation()
@@ -112,6 +113,25 @@ def test_an_ended_round_is_read_once_while_its_job_runs(
         end(store, number, opened=True)
         assert len(seen(store, views)["history"]) == number
     assert len(read) == 5
+
+
+def test_a_watcher_who_is_told_only_what_is_new_knows_all_the_same(store: Store) -> None:
+    views = JobViews()
+    with store.read() as view:
+        known = JobView.model_validate({**views.of(view, job_row(view, JOB)), "readiness": None})
+    for number in range(1, 6):
+        begin(store, number)
+        refuse(store, number, "silo-3", "plan.rounds")
+        for ended in (False, True):
+            if ended:
+                end(store, number, opened=True)
+            with store.read() as view:
+                told = views.of(view, job_row(view, JOB), known.last_round)
+            assert len(told["history"]) == int(ended), "nothing is told twice"
+            assert len(told["refusals"]) == 1
+            known = JobView.model_validate(told).following(known)
+            whole = JobView.model_validate(seen(store, JobViews()))
+            assert known == whole == whole.following(known)
 
 
 def test_a_view_that_was_given_out_does_not_grow(store: Store) -> None:
