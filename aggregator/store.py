@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -11,6 +12,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from aggregator.audit_log import AuditLog, Overtaken
 from aggregator.database import create_tables, open_database
+from aggregator.refusal_quota import RefusalQuota
 from aggregator.statements import (
     ADD_MESSAGE,
     ADD_OPENING,
@@ -43,6 +45,7 @@ class Store:
         """
         self._engine = open_database(url)
         self.log = log
+        self.refusals = RefusalQuota(time.monotonic)
         with ExitStack() as undo:
             undo.callback(self._engine.dispose)
             create_tables(self._engine, metadata)

@@ -88,6 +88,9 @@ def refusals_to_log(store: Store) -> OnRefused:
         if refused.kind not in LOGGED_KINDS or not (refused.party or refused.person):
             return
         who = {"party": refused.party} if refused.party else {"person": refused.person}
+        counted = store.refusals.take(f"request {refused.party} {refused.person}")
+        if counted is None:
+            return
         with store.write() as transaction:
             transaction.record(
                 "request_refused",
@@ -97,6 +100,7 @@ def refusals_to_log(store: Store) -> OnRefused:
                 status=refused.status,
                 refusal=refused.kind,
                 request_id=refused.request_id,
+                **counted,
             )
 
     return enter

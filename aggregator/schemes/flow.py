@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aggregator.ledger_heads import witnessed_head
+from aggregator.refused_updates import note_refused_update
 from aggregator.round import Event, Round
 from aggregator.state import AggregatorState, OpenRound
 from aggregator.succession import assert_none_revoked, revoked_silos
@@ -103,9 +104,7 @@ def admit_submission(
     try:
         return admit_update(current.admitted, manifest, witnessed)
     except PolicyRefusal as refusal:
-        with state.store.write() as transaction:
-            rules = [finding.rule for finding in refusal.findings]
-            transaction.record("update_refused", context=current.ctx, silo=manifest.sender, rules=rules)
+        note_refused_update(state.store, current.ctx, manifest.sender, refusal)
         raise
 
 

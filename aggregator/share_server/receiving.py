@@ -9,6 +9,7 @@ from aggregator.blobs import sha256_of
 from aggregator.ledger_heads import witness, witnessed_head
 from aggregator.parts import check_field_parts, check_parts, part_name
 from aggregator.received import manifest_kind, open_manifest
+from aggregator.refused_updates import note_refused_update
 from aggregator.share_server.phases import follow
 from aggregator.share_server.rounds import add_seed
 from aggregator.share_server.state import ShareServerState
@@ -155,11 +156,7 @@ class ShareIntake:
         try:
             return admit_update(admitted, manifest, witnessed)
         except PolicyRefusal as refusal:
-            with self._state.store.write() as transaction:
-                rules = [finding.rule for finding in refusal.findings]
-                transaction.record(
-                    "update_refused", context=admitted.context, silo=manifest.sender, rules=rules
-                )
+            note_refused_update(self._state.store, admitted.context, manifest.sender, refusal)
             raise
 
     def _check_invited(self, plan: RoundPlan, silo: SiloId) -> None:

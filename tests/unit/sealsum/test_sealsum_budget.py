@@ -134,3 +134,9 @@ def test_a_bad_target_is_refused_by_field(field: str, value: str) -> None:
     result = run("calibrate", *(word for name, given in options.items() for word in (f"--{name}", given)))
     assert result.exit_code == 78
     assert f"{field}: expected" in result.stderr
+
+
+def test_a_misspelt_field_is_named_before_the_one_it_leaves_missing() -> None:
+    result = run("price", "--event", '{"q": 0.1, "sgima": 1.0, "steps": 10}', "--delta", "1e-5")
+    assert result.exit_code == 78
+    assert "sgima: expected only q, sigma" in result.output
