@@ -6,8 +6,10 @@ import difflib
 from collections.abc import Iterator
 
 from aggregator.enrolment.chartering import roster_findings
+from policies.fields import spoken_value
 from policies.findings import PolicyRefusal
-from policies.loader import load_threat_model
+from policies.loader import LoadedPolicy, load_threat_model
+from policies.strictness import changes
 from privacy.errors import ConfigurationError, SignatureRejected
 from privacy.officers import Endorsed, Officers
 from privacy.roster import Charter, Member
@@ -41,7 +43,7 @@ def judged(proposal: EndorsedCharter, in_force: EndorsedCharter | None) -> tuple
         *_heading(charter, held),
         *_officers(versions[-1], None if before is None else before.officers[-1]),
         *_members(charter, held),
-        *_policy(charter, held, policy.model.metadata.name),
+        *_policy(charter, held, policy),
         *_jobs(held),
     )
 
@@ -139,12 +141,18 @@ def _described(member: Member) -> str:
     )
 
 
-def _policy(charter: Charter, held: Charter | None, name: str) -> Iterator[str]:
+def _policy(charter: Charter, held: Charter | None, policy: LoadedPolicy) -> Iterator[str]:
+    """By the values in force, which a parent's text may decide; then by the words."""
+    name = policy.model.metadata.name
     if held is not None and held.policy == charter.policy:
         yield f"Threat model stays: {name}, digest {charter.policy}."
         return
     yield f"Threat model becomes {name}, digest {charter.policy}{'.' if held is None else ':'}"
     if held is not None:
+        before = load_threat_model(held.policy_text, held.policy_parents)
+        for change in changes(before.model, policy.model):
+            values = f"{spoken_value(change.before)} → {spoken_value(change.after)}"
+            yield f"  {change.verdict} {change.path}: {values}"
         for line in difflib.unified_diff(
             held.policy_text.splitlines(),
             charter.policy_text.splitlines(),

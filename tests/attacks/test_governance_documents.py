@@ -290,6 +290,7 @@ def test_an_officer_is_shown_what_changes_and_from_what(federation: Federation) 
     changed = loosened(federation)
     changed = Charter.model_validate(changed.model_dump() | {"policy": policy_digest(changed.policy_text)})
     sentences = judged(proposal_of(federation, changed), federation.endorsed_charter)
+    assert "  loosened limits.epsilon.job: 3 → 7.5" in sentences
     assert any(line.strip().startswith("-") and "job: 3.0" in line for line in sentences)
     assert any(line.strip().startswith("+") and "job: 7.5" in line for line in sentences)
     assert f"Members stay: {len(changed.members)}." in sentences
