@@ -22,6 +22,7 @@ from safetensors.numpy import load_file
 from sealsum.demo.cast import CAST, SHARE_SERVERS
 from sealsum.demo.patients import HOSPITALS, patients_of
 from sealsum.demo.watchdog import alive
+from tests.auditing_page import run_page
 from tests.threshold_cohort import openfhe_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -88,6 +89,12 @@ def test_the_verifier_accepts_the_pack_and_rejects_it_with_one_byte_changed(run:
     altered = tmp_path / "altered.zip"
     altered.write_bytes(pack)
     assert subprocess.run([verifier, altered, *key], capture_output=True).returncode == 5
+
+
+def test_every_command_of_the_page_on_auditing_runs_as_written(run: Run, tmp_path: Path) -> None:
+    ended = run_page(run.out / "evidence.zip", str(run.summary["officers"]), tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("by hand at most") == len(HOSPITALS)
 
 
 def test_each_hospital_has_its_own_training_patients_and_nobody_has_those_held_out(run: Run) -> None:
