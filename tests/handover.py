@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from privacy.approval import JobApproval, sign_approval
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.identity import SigningKey
+from privacy.ids import PartyId, SiloId
+from privacy.people import Person
+from silo_agent.approvals.handover import HandedOver, sign_handover
 from tests.evidence_pack import AT, Records
 
 
@@ -67,7 +71,37 @@ def handover(
 
 
 def honest_handover(records: Records, silo: str) -> bytes:
-    """One data steward, who approved."""
-    key = SigningKey.generate()
-    said = decision(records, silo, "ada", "data_steward", key)
-    return handover(records, silo, [said], {"ada": key})
+    """One data steward, who approved: by the code that silos run."""
+    key, name = SigningKey.generate(), SiloId(PartyId(silo))
+    approval = JobApproval(
+        federation=records.federation.name,
+        silo=name,
+        job=records.job.job,
+        job_digest=records.job.digest,
+        algorithm=records.job.training.algorithm,
+        architecture="ab" * 32,
+        dataset=records.job.dataset,
+        registration="cd" * 32,
+        data_schema=records.job.data.digest,
+        recipient="silos",
+        noise_multiplier=1.0,
+        epsilon_job=1.0,
+        delta=1e-5,
+        rounds_max=records.job.rounds,
+        decision="approve",
+        by="ada",
+        role="data_steward",
+        at=AT,
+        expires_at="2026-06-02T03:04:05Z",
+    )
+    document = HandedOver(
+        federation=records.federation.name,
+        silo=name,
+        job=records.job.job,
+        job_digest=records.job.digest,
+        dataset=records.job.dataset,
+        ledger=tuple(records.ledgers[name].lines().decode().split("\n")[:-1]),
+        people={"ada": Person(roles=("data_steward",), verify_key=key.verify_key)},
+        approvals=(sign_approval(approval, key),),
+    )
+    return canonical_bytes(sign_handover(document, records.federation.key(silo)))
