@@ -30,7 +30,7 @@ from silo_agent.ledger.books import Books
 from silo_agent.outbox import Stored
 from silo_agent.participation import Site, claimed_job
 from silo_agent.problems import Interrupted, Stopped, Unreachable
-from silo_agent.refusals import finding_of, refusal_of
+from silo_agent.refusals import refusal_of
 from silo_agent.results import open_result
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.settings import SiloSettings
@@ -211,8 +211,7 @@ class Agent:
 
     def _refuse(self, context: Context, error: SealsumError) -> None:
         self._budget_refused = isinstance(error, CapReached)
-        extra = {"context": context, "rule": finding_of(error).rule, "reason": str(error)}
-        _log.warning("refused", extra=extra)
+        self._attendance.witnessing.refused(context, error)
         self._attendance.forget(context)
         refusal = refusal_of(error, self._silo)
         try:
@@ -247,6 +246,7 @@ class Agent:
         self._job_ended = result.job_state != "running"
         if self._job_ended:
             self._attendance.job_secrets.forget(attended.plan.job_digest)
+            self._attendance.witnessing.conclude(attended.plan, self._site, self._delivery)
         if result.model_out is not None and not self._job_ended:
             self._fetch_ahead(result.model_out, attended.plan)
         own_ms += 1000 * (time.perf_counter() - started)

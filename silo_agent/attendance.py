@@ -35,6 +35,7 @@ from silo_agent.engines.workbench import Workbench
 from silo_agent.job_secrets import JobSecrets
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
+from silo_agent.ledger.said import said_of
 from silo_agent.models.adapters import ModelAdapter
 from silo_agent.models.layouts import outputs_for
 from silo_agent.outbox import Contribution, Outbox, Stored
@@ -53,6 +54,8 @@ from silo_agent.round_memory import RoundMemory
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.schemes.half import SchemeHalf, Seat
 from silo_agent.settings import SiloSettings
+from silo_agent.witness import Witness
+from silo_agent.witnessing import Witnessing
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +93,7 @@ class Attendance:
         self._workbench = Workbench()
         self._openfhe = OpenFhe(python_of(settings.threshold_he))
         self._memory = RoundMemory(settings.state_dir / "rounds.json")
+        self.witnessing = Witnessing(Witness(settings.state_dir, identity, books))
         self.outbox = Outbox(settings.state_dir / "outbox")
         self.job_secrets = JobSecrets(settings.state_dir)
         self._foresight: Future[None] | None = None
@@ -101,16 +105,17 @@ class Attendance:
         """End the thread that computes ahead, and OpenFHE."""
         self._thread.shutdown(wait=True)
         self._openfhe.close()
+        self.witnessing.witness.close()
 
     def take_part(self, envelope: Envelope, site: Site, delivery: Delivery) -> Attended:
         """Answer one offer, in this order (docs/architecture.md, A round, 2):
 
-        (1) signatures, threat models, invitation, round, dataset, approval, model terms; (2) the model,
+        (1) signatures, threat models, invitation, round, dataset, logs, approval, model terms; (2) the model,
         hashed here, and, under DP, whether it can be trained privately; (3) a round that is never charged,
         or in which something is signed before it is, is remembered (the ledger remembers the others); (4)
         what the scheme agrees on with the others beforehand; (5) RESERVE, before data are read; (6) read;
-        (7) BEGIN, before batches and noise are drawn; (8) train; (9) what the scheme agrees on only now;
-        encode, seal, sign; (10) outbox; (11) SETTLE.
+        (7) BEGIN, before batches and noise are drawn; the log is cosigned; (8) train; (9) what the scheme
+        agrees on only now; encode, seal, sign; (10) outbox; (11) SETTLE.
 
         Raises:
             SealsumError: the first of these that says no. From (5) on the round stays charged.
@@ -121,6 +126,7 @@ class Attendance:
         plan = offer.message.plan
         last = max(self._books.last_round(plan.job_digest), self._memory.last_round(plan.job_digest))
         invitation = clear_offer(site, offer, job, last)
+        sighting = self.witnessing.sight(offer, site, delivery)
         self._desk.assert_approved(job, datetime.now(UTC))
         _log.info("round_started", extra=names_of(plan))
         for finding in invitation.admitted.tolerated:
@@ -149,6 +155,7 @@ class Attendance:
         # (7)
         if reserved is not None:
             ledger.begin(reserved, datetime.now(UTC))
+        self.witnessing.attest(sighting, delivery, durably=reserved is None)
         # (8)
         training = time.perf_counter()
         update = train_update(
@@ -242,7 +249,7 @@ class Attendance:
             return None
         reserved = self._books.reserve(charge, datetime.now(UTC))
         if reserved.new:
-            _log.info("reserved", extra={**names_of(invitation.plan), **_said_of(reserved)})
+            _log.info("reserved", extra={**names_of(invitation.plan), **said_of(reserved)})
         return reserved
 
     def _store(
@@ -277,21 +284,6 @@ class Attendance:
 def _give_way() -> None:
     """Lower this thread's priority (to Linux it is a process): rounds come first, foresight fills gaps."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-
-
-def _said_of(reserved: Reserved) -> dict[str, str | int | float]:
-    """What the log says of a new block."""
-    epsilon, fallback = reserved.quote.epsilon, reserved.quote.fallback
-    return {
-        "dataset": reserved.charge.dataset,
-        "last_round": reserved.block[1],
-        "epsilon_round": round(epsilon.round, 6),
-        "epsilon_job": round(epsilon.job, 6),
-        "epsilon_lifetime": round(epsilon.lifetime, 6),
-        "epsilon_fallback_round": round(fallback.round, 6),
-        "epsilon_fallback_job": round(fallback.job, 6),
-        "epsilon_fallback_lifetime": round(fallback.lifetime, 6),
-    }
 
 
 def names_of(plan: RoundPlan) -> dict[str, str | int]:

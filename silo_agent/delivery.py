@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -55,6 +55,11 @@ class Delivery:
         self._stopping = stopping
         self._ahead: tuple[Digest, bytes] | None = None
         self._offered: Envelope | None = None
+
+    @property
+    def share_servers(self) -> Mapping[ServerId, FederationClient]:
+        """Connections to the share servers."""
+        return self._servers
 
     @property
     def sent_bytes(self) -> int:

@@ -24,7 +24,7 @@ from privacy.errors import OutOfOrder, SealsumError
 from privacy.ids import PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
-from privacy.transparency.checkpoint import LogHead
+from privacy.transparency.checkpoint import LogHead, parse_checkpoint
 from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.job_envelope import open_job
 from privacy.wire.messages import MAX_BYTES, RoundOffer
@@ -41,7 +41,6 @@ from silo_agent.queries.question import Question
 from silo_agent.registration import least_records, registered_for
 from silo_agent.settings import DatasetSettings
 from silo_agent.update import Update
-from silo_agent.witness import offered_head
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def clear_offer(
             ", ".join(unknown),
             "leave these vectors out of the job",
         )
-    return Invitation(admitted, dataset, offered_head(offer, site.charter))
+    return Invitation(admitted, dataset, parse_checkpoint(offer.message.log.checkpoint).head)
 
 
 def charge_for(invitation: Invitation) -> RoundCharge | None:

@@ -40,7 +40,14 @@ from privacy.secagg.additive import AdditiveSiloHalf, Ring, ring_to_bytes
 from privacy.secagg.encoding import encode, encode_weight
 from privacy.secagg.keystream import Dither
 from privacy.secagg.parts import stretches
-from privacy.transparency.checkpoint import EMPTY_LOG, LogHead, log_origin, sign_checkpoint
+from privacy.transparency.checkpoint import (
+    EMPTY_LOG,
+    LogHead,
+    cosign,
+    log_origin,
+    sign_checkpoint,
+    witness_name,
+)
 from privacy.transparency.witnessing import OfferedLog, offered_alone
 from privacy.update import model_bytes, model_digest
 from privacy.wire.charter import EndorsedCharter
@@ -272,9 +279,16 @@ class Federation:
         return RoundPlan(**{**fields, **changes})
 
     def offered_log(self, head: LogHead = EMPTY_LOG) -> OfferedLog:
-        """The aggregator's log as it first shows it, with this head."""
-        origin = log_origin(self.name, PartyId("aggregator"))
-        return offered_alone(sign_checkpoint(origin, head, self.key("aggregator")))
+        """The aggregator's log with this head, which every silo has cosigned."""
+        checkpoint = sign_checkpoint(
+            log_origin(self.name, PartyId("aggregator")), head, self.key("aggregator")
+        )
+        signatures = [
+            cosign(checkpoint, witness_name(self.name, silo), self.key(silo), 1_700_000_000)
+            for silo in self.charter.silos
+        ]
+        witnessed = checkpoint.with_cosignatures(signatures).note()
+        return offered_alone(checkpoint).model_copy(update={"witnessed": witnessed})
 
     def offer(
         self,

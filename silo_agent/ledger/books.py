@@ -13,6 +13,7 @@ from policies.loader import LoadedPolicy
 from privacy.errors import ConfigurationError
 from privacy.ids import Context, Digest, SiloId
 from privacy.keystore import Identity
+from privacy.transparency.checkpoint import LogHead
 from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
 from silo_agent.ledger.ledger import Ledger, Reserved, ledger_origin
@@ -93,6 +94,10 @@ class Books:
 
     def __getitem__(self, dataset: str) -> Ledger:
         return self._ledgers[dataset]
+
+    def heads_seen(self) -> dict[str, tuple[LogHead, ...]]:
+        """By dataset, the log heads that its rounds saw."""
+        return {name: ledger.heads_seen() for name, ledger in self._ledgers.items()}
 
     def last_round(self, job_digest: Digest) -> int:
         """Number of the job's last round that began on any dataset; 0 for a new job."""

@@ -19,6 +19,7 @@ from privacy.chain import EMPTY, Entry, Head
 from privacy.errors import Conflict, OutOfOrder
 from privacy.identity import SigningKey
 from privacy.ids import Context, Digest, SiloId
+from privacy.transparency.checkpoint import LogHead
 from silo_agent.ledger.admission import (
     CapReached,
     Quote,
@@ -122,6 +123,11 @@ class Ledger:
     def holds(self, head: Head) -> bool:
         """Whether that entry is one of this ledger's."""
         return head == EMPTY or self._journal.holds(head)
+
+    def heads_seen(self) -> tuple[LogHead, ...]:
+        """The aggregator's log head that each round saw, in the order in which they began."""
+        begun = (entry for entry in self._journal.entries if entry.kind == "begin")
+        return tuple(Begin.model_validate(entry.body).log_head for entry in begun)
 
     def last_round(self, job_digest: Digest) -> int:
         """Number of the job's last round that began; 0 for a new job."""

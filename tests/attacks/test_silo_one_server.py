@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -41,6 +42,16 @@ class GoesOn:
     def __init__(self, model: bytes) -> None:
         self.model = model
         self.sent: list[str] = []
+
+    share_servers: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def aggregator(self) -> GoesOn:
+        return self
+
+    def post_json(self, _path: str, _document: dict[str, Any]) -> bytes:
+        """A cosignature: taken."""
+        return b""
 
     def fetch_model(self, digest: str, parameters: int, scratch: Path) -> bytes:
         return self.model

@@ -20,6 +20,7 @@ import numpy as np
 from privacy.canonical import canonical_bytes
 from privacy.ids import Context, Digest
 from privacy.plan import JobSpec, RoundPlan
+from privacy.transparency.witnessing import Cosigned
 from privacy.update import model_digest
 from privacy.wire.envelope import Envelope, parse_envelope
 from privacy.wire.ledger_heads import WitnessedHead, WitnessedHeads
@@ -53,6 +54,7 @@ class Loopback:
         self.models: dict[str, bytes] = {}
         self.uploads: dict[str, list[bytes]] = {}
         self.refusals: list[Refusal] = []
+        self.cosigned: list[Cosigned] = []
         self.readiness: list[JobReadiness] = []
         self.results: dict[str, Envelope] = {}
         self.result_of: Callable[[RoundPlan], RoundResult] = self.opened
@@ -211,7 +213,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         one = self.loopback
         context = path.split("/")[3]
-        if path.endswith("/readiness"):
+        if path == "/v1/log/cosignatures":
+            one.cosigned.append(Cosigned.model_validate_json(body))
+        elif path.endswith("/readiness"):
             said = JobReadiness.model_validate_json(parse_envelope(body).body)
             with one.news:
                 one.readiness.append(said)
