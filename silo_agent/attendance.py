@@ -250,6 +250,8 @@ class Attendance:
         reserved = self._books.reserve(charge, datetime.now(UTC))
         if reserved.new:
             _log.info("reserved", extra={**names_of(invitation.plan), **said_of(reserved)})
+            head = self._books[invitation.job.dataset].head
+            self.witnessing.reserved(invitation.plan, reserved.block, head)
         return reserved
 
     def _store(

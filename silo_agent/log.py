@@ -37,20 +37,14 @@ from silo_agent.durable import private_directory, sync_directory, write_durably
 
 Kind = Literal[
     "started",
-    "charter_changed",
-    "certificate_changed",
-    "job_approved",
-    "job_rejected",
-    "job_auto_approved",
-    "approval_revoked",
-    "job_seen",
+    "charter_in_force",
+    "job_answered",
     "reserved",
     "round_refused",
     "witness_refused",
-    "sink_failed",
-    "sink_recovered",
 ]
-"""What a silo's log may hold; kinds are the only names that anybody may search it by."""
+"""What a silo's log may hold: that its agent started, under which charter it works, what people or rules said
+of a job, blocks of rounds charged, rounds it refused, and logs of others that it did not believe."""
 FILE: Final = "log.jsonl"
 CHECKPOINT: Final = "checkpoint"
 

@@ -68,6 +68,7 @@ class Witness:
         self._identity = identity
         self._memory = WitnessMemory(state_dir / "witness.json", books.heads_seen())
         self.log = SiloLog(state_dir, identity.pin.federation, identity.pin.party, identity.signing)
+        self.log.record("started", {"silo": identity.pin.party})
         self._delivered: dict[PartyId, LogHead] = {}
 
     def close(self) -> None:

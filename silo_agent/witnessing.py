@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from policies.findings import PolicyRefusal
+from privacy.chain import Head
 from privacy.errors import PeerFault, SealsumError
 from privacy.ids import Context, Digest
 from privacy.plan import RoundPlan
@@ -24,6 +25,7 @@ class Witnessing:
     def __init__(self, witness: Witness) -> None:
         self.witness = witness
         self._visited: Digest | None = None
+        self._charter: Digest | None = None
 
     def sight(self, offer: Verified[RoundOffer], site: Site, delivery: Delivery) -> Sighting:
         """Judge the logs before anything of a round is done.
@@ -31,6 +33,11 @@ class Witnessing:
         Raises:
             PolicyRefusal, SignatureRejected, MalformedMessage: as ``Witness.judge`` and ``visit``.
         """
+        if self._charter != site.charter.digest:
+            self._charter = site.charter.digest
+            self.witness.log.record(
+                "charter_in_force", {"charter": self._charter, "epoch": site.charter.epoch}
+            )
         job = offer.message.plan.job_digest
         if self._visited != job:
             self._visit_servers(site, delivery)
@@ -42,6 +49,19 @@ class Witnessing:
     def attest(self, sighting: Sighting, delivery: Delivery, *, durably: bool) -> None:
         """Cosign what was sighted; ``durably`` unless the round's BEGIN is on disk and names it."""
         self.witness.attest(sighting, delivery.aggregator, durably=durably)
+
+    def reserved(self, plan: RoundPlan, block: tuple[int, int], head: Head) -> None:
+        """Write down that a block of rounds was charged, and where the ledger says so."""
+        self.witness.log.record(
+            "reserved",
+            {
+                "job": plan.job,
+                "job_digest": plan.job_digest,
+                "first_round": block[0],
+                "last_round": block[1],
+                "ledger_head": head.model_dump(mode="json"),
+            },
+        )
 
     def refused(self, context: Context, error: SealsumError) -> None:
         """Write down, here and in the silo's own log, that it takes no part in a round, and by which rule."""
