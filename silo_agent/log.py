@@ -38,7 +38,10 @@ from silo_agent.durable import private_directory, sync_directory, write_durably
 Kind = Literal[
     "started",
     "charter_in_force",
-    "job_answered",
+    "job_seen",
+    "job_approved",
+    "job_rejected",
+    "job_auto_approved",
     "reserved",
     "round_refused",
     "witness_refused",

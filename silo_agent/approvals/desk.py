@@ -28,7 +28,6 @@ from silo_agent.approvals.recording import logged_decisions, record_decision, re
 from silo_agent.approvals.standing import Standing, State, refuse_unless_approved, standing_of
 from silo_agent.approvals.stored_jobs import StoredJobs
 from silo_agent.delivery import POLL_S, Delivery
-from silo_agent.log import SiloLog
 from silo_agent.settings import SiloSettings
 
 _log = logging.getLogger(__name__)
@@ -191,10 +190,6 @@ class ApprovalDesk:
         key, silo = self._identity.signing, self._known_office.silo
         delivery.say_ready(JobId(case.spec.job), sign_message(readiness, "readiness", case.digest, silo, key))
         self._told[case.digest] = readiness
-        pin = self._identity.pin
-        with SiloLog(self._settings.state_dir, pin.federation, pin.party, key) as log:
-            answer = {"decision": readiness.decision, "rule": readiness.rule}
-            log.record("job_answered", {"job": case.spec.job, "job_digest": case.digest, **answer})
         _log.info(
             "readiness",
             extra={"job": case.spec.job, "decision": readiness.decision, "rule": readiness.rule},

@@ -26,7 +26,7 @@ def opened(tmp_path: Path) -> SiloLog:
 def filled(tmp_path: Path) -> SiloLog:
     log = opened(tmp_path)
     log.record("started", {"silo": SILO})
-    log.record("job_answered", {"job": "heart", "decision": "approved"})
+    log.record("job_approved", {"job": "heart", "decision": "approved"})
     return log
 
 
@@ -38,7 +38,7 @@ def test_the_checkpoint_is_over_the_leaves_of_its_lines(tmp_path: Path) -> None:
         checkpoint = open_checkpoint(log.checkpoint().note(), "sealsum/fed/log/silo-1", KEY.verify_key)
         assert (checkpoint.head.size, checkpoint.head.root) == (2, frontier.root.hex())
         assert log.checkpoint() is log.checkpoint(), "nothing was added: nothing is signed"
-        assert [one.kind for one in read_log(tmp_path, "fed", SILO)] == ["started", "job_answered"]
+        assert [one.kind for one in read_log(tmp_path, "fed", SILO)] == ["started", "job_approved"]
 
 
 def test_it_continues_after_a_restart_and_forgets_a_torn_line(tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_the_agent_and_a_persons_command_write_one_log_by_turns(tmp_path: Path) 
     with filled(tmp_path) as agent, opened(tmp_path) as command:
         assert command.record("round_refused", {"context": "c", "rule": "budget.job"}).seq == 2
         assert agent.record("reserved", {"job": "heart"}).seq == 3
-        assert command.record("job_answered", {"job": "liver", "decision": "rejected"}).seq == 4
+        assert command.record("job_approved", {"job": "liver", "decision": "rejected"}).seq == 4
         assert agent.checkpoint().head == command.checkpoint().head
         kinds = [one.kind for one in read_log(tmp_path, "fed", SILO)]
-        assert kinds == ["started", "job_answered", "round_refused", "reserved", "job_answered"]
+        assert kinds == ["started", "job_approved", "round_refused", "reserved", "job_approved"]
 
 
 def test_a_log_that_is_cut_under_a_running_agent_stops_it(tmp_path: Path) -> None:
