@@ -26,3 +26,12 @@ def assumption_of(spec: Spec) -> Assumption:
 def threshold_for(silos: int, policies: Iterable[LoadedPolicy]) -> int:
     """The smallest t that withstands what every one of the threat models assumes."""
     return max(least_threshold(silos, assumption_of(policy.model.spec)) for policy in policies)
+
+
+def largest_witnessed(spec: Spec) -> int:
+    """The most silos of a federation in which two histories of a log cannot both find enough witnesses.
+
+    Each history needs w of n; c colluders cosign both. Two sets of w share more than c silos, so an honest
+    one, only if 2w > n + c: a quorum as in Byzantine agreement.
+    """
+    return 2 * spec.witnesses_needed - colluding_silos(spec) - 1

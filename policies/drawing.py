@@ -69,6 +69,7 @@ class Terms:
 
     scheme: Literal["additive", "pairwise", "bfv"]
     minimum: int
+    witnesses: int
     dropouts: int
     behaviour: Literal["honest_but_curious", "malicious"]
     validity: Literal["none", "l2_bound"]
@@ -90,12 +91,13 @@ def terms_of(answers: Answers) -> Terms:
     silos = answers.institutions if scheme != "pairwise" else min(answers.institutions, MAX_SILOS)
     least = max(answers.colluding + 2, LEAST_INSTITUTIONS)
     dropouts = min(max(1, silos // 5), silos - least)
-    if scheme == "pairwise":  # t silos must be left: 2t > n + c under a hostile aggregator
-        dropouts = min(dropouts, max(0, (silos - answers.colluding - 1) // 2))
+    # Who is left must be t silos that unmask, or w that witness: 2t > n + c, and 2w > n + c.
+    dropouts = min(dropouts, max(0, (silos - answers.colluding - 1) // 2))
     hostile = answers.aggregator == "hostile"
     return Terms(
         scheme=scheme,
         minimum=silos - dropouts,
+        witnesses=min(silos - dropouts, (answers.institutions + answers.colluding) // 2 + 1),
         dropouts=dropouts,
         behaviour="malicious" if hostile else "honest_but_curious",
         validity="l2_bound" if answers.poisoning and scheme == "additive" else "none",
@@ -195,8 +197,8 @@ def _locks(answers: Answers, terms: Terms) -> Iterator[Lock]:
         "nobody's data are used because a server asked for it",
     )
     yield Lock(
-        f"evidence: {terms.sinks} places for each log, fail_closed",
-        "a server that shows two histories must be found out"
+        f"evidence: {terms.witnesses} witnesses, {terms.sinks} places for each log, fail_closed",
+        "a server that shows two histories must be found out, which takes an honest witness of both"
         if answers.aggregator == "hostile"
         else "what happened must be provable, whoever asks",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.assumption import colluding_silos
+from policies.assumption import colluding_silos, largest_witnessed
 from policies.schema import ThreatModel
 from policies.sentence import Sentence, spoken
 
@@ -23,12 +23,11 @@ def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
             "asked for it does not count.",
             "each silo's agent checks their signatures, under keys that the silo itself has registered",
         )
-    witnesses = spec.witnesses_needed
+    witnesses, most = spec.witnesses_needed, largest_witnessed(spec)
     yield Sentence(
-        f"A server that shows silos two histories of its log is found out: {witnesses} silos must have "
-        "cosigned one history before others go on.",
-        f"at least {witnesses - colluding_silos(spec)} of these {witnesses} are honest, and keep what they "
-        "have cosigned",
+        f"In a federation of up to {most} silos, a server that shows two histories of its log is found out: "
+        f"{witnesses} silos must have cosigned one before others go on.",
+        f"any two sets of {witnesses} then share a silo that does not collude ({colluding_silos(spec)} may)",
     )
     places = "its log" if evidence.sinks_min == 1 else f"its log, in {evidence.sinks_min} places"
     if evidence.fail_closed:
@@ -46,6 +45,11 @@ def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
 def neither_agreed_nor_proven(model: ThreatModel) -> Iterator[Sentence]:
     """Where a rule stands in for people, and where a party may go on without its log."""
     spec = model.spec
+    yield Sentence(
+        f"Two histories of a log in a federation of more than {largest_witnessed(spec)} silos, each shown to "
+        "silos enough, as long as these do not compare.",
+        f"{spec.witnesses_needed} witnesses are asked for (evidence.witnesses_min)",
+    )
     if spec.require.approvals.automatic == "allowed":
         yield Sentence(
             "A job that nobody at a silo has looked at: a silo's written rule may say yes for a person.",

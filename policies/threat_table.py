@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from policies.assumption import assumption_of
+from policies.assumption import assumption_of, largest_witnessed
 from policies.findings import Finding
 from policies.rules_assumed import joint_key_little_flooded, one_key_at_all_silos, threshold_reachable
 from policies.rules_loader import (
@@ -131,7 +131,7 @@ def _rows(model: ThreatModel) -> Iterator[Row]:
         "a server that shows silos different sets or histories",
         "split_view",
         secure_sum=_sum_withstands(model, {"assume.aggregator": malicious, **alone}),
-        logs_and_people=Cell("stops", f"{model.spec.witnesses_needed} silos cosign one history of a log"),
+        logs_and_people=_witnessed(model),
     )
     yield _row(
         "a silo that makes up its update",
@@ -206,6 +206,14 @@ def _poisoning(model: ThreatModel) -> Cell:
     if model.spec.assume.share_servers and not any(open_threats_are_named(supposing(model, honest))):
         return Cell("bounds", f"{bound}, unless a share server helps the silo (out_of_scope)")
     return Cell("does not", f"{refusals[0].sentence} ({refusals[0].rule})")
+
+
+def _witnessed(model: ThreatModel) -> Cell:
+    limits, most = model.spec.limits, largest_witnessed(model.spec)
+    because = (
+        f"{model.spec.witnesses_needed} silos cosign one history; of up to {most} silos, no two can pass"
+    )
+    return Cell("stops" if limits.min_silos_open + limits.max_dropouts <= most else "bounds", because)
 
 
 def _approvals(model: ThreatModel) -> Cell:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sealsum_verify.threat_model import hostile
 
+from policies.assumption import largest_witnessed
 from policies.drawing import Answers, draw, terms_of
 from policies.drawn_policy import policy_text
 from policies.explain import explain
@@ -65,6 +66,8 @@ def _holds(answers: Answers) -> None:
         assert "can take only their own part out of a sum" in protects
     if answers.poisoning and answers.operators >= 2:
         assert "is left out of the sum by name" in protects
+    if answers.operators >= 2 or answers.institutions <= 100:  # else cohorts are smaller than federations
+        assert largest_witnessed(model.spec) >= answers.institutions
     # The independent verifier reads the same assumptions off the same text.
     assert hostile(text) == (answers.aggregator == "hostile", answers.colluding)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 from pydantic_core import PydanticUndefined
 
 from policies.faults import NOT_ENFORCED
@@ -13,6 +15,7 @@ from policies.fields import fields, spoken_value
 from policies.loader import load_threat_model
 from policies.profiles import PROFILES, profile_text
 from policies.threat_table import threat_table
+from sealsum.cli import cli
 
 DOCS = Path(__file__).parents[3] / "docs"
 BY_SCHEME = {
@@ -71,3 +74,17 @@ def test_every_profile_and_every_field_that_does_not_exist_is_named() -> None:
     assert [name for name in PROFILES if f"`{name}`" not in _text()] == []
     decision = next((DOCS / "adr").glob("0024-*.md")).read_text("utf-8")
     assert [path for path in NOT_ENFORCED if path.removeprefix("spec.") not in decision] == []
+
+
+def test_every_command_of_the_page_exists_with_its_options() -> None:
+    block = _text().partition("```sh\n")[2].partition("```")[0]
+    for line in block.splitlines():
+        words = shlex.split(line, comments=True)[1:]
+        command: click.Command = cli
+        with click.Context(cli) as context:
+            while isinstance(command, click.Group):
+                found = command.get_command(context, words.pop(0))
+                assert found is not None, line
+                command = found
+            known = {name for parameter in command.params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line

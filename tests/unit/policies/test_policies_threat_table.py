@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
+from policies.assumption import largest_witnessed
 from policies.loader import load_threat_model
 from policies.profiles import PROFILES, profile_text
 from policies.schema import ThreatModel
 from policies.strictness import STRICTNESS
 from policies.threat_table import Row, supposing, threat_table
 from sealsum.policy_commands import policy
-from tests.unit.policies.policies_terms import ABSENT, bent, bent_demo, bent_policy, rules_of
+from tests.unit.policies.policies_terms import ABSENT, bent, bent_demo, bent_policy, rules_of, unjudged
 
 CURIOUS = {"behaviour": "honest_but_curious", "colludes_with_silos": 0}
 NO_DP: dict[str, object] = {
@@ -101,6 +105,22 @@ def test_a_rule_in_place_of_people_bounds_and_does_not_stop_an_unwanted_job() ->
     assert _effect(bent({}), "unwanted_job", "logs and people") == "bounds"
     people = {"require.approvals.automatic": "refused"}
     assert _effect(bent(people), "unwanted_job", "logs and people") == "stops"
+
+
+@given(witnesses=st.integers(1, 6), colluding=st.integers(0, 3), silos=st.integers(2, 8))
+def test_witnesses_suffice_exactly_where_any_two_sets_of_them_share_an_honest_one(
+    witnesses: int, colluding: int, silos: int
+) -> None:
+    """Against every pair of sets, colluders being whoever helps the attack most: the first ones."""
+    if not colluding < witnesses <= silos:
+        return
+    spec = unjudged(
+        bent({"evidence.witnesses_min": witnesses, "assume.silos.max_colluding": max(colluding, 1)})
+    ).spec
+    sets = [set(one) for one in itertools.combinations(range(silos), witnesses)]
+    colluders = set(range(max(colluding, 1)))
+    never_split = all(one & other - colluders for one in sets for other in sets)
+    assert never_split == (silos <= largest_witnessed(spec))
 
 
 def test_supposing_changes_one_place_and_leaves_the_model_alone() -> None:
