@@ -42,12 +42,22 @@ def test_a_threat_model_that_refuses_rules_is_obeyed(tmp_path: Path) -> None:
     assert not silo.file(spec).exists()
 
 
+def test_a_rules_approval_ends_when_a_threat_model_comes_to_refuse_rules(tmp_path: Path) -> None:
+    silo = silo_with(tmp_path, RULE)
+    spec = silo.show()
+    silo.train(spec)
+    (silo.root / "own.yaml").write_text(policy_asking(automatic="refused"))
+    with pytest.raises(PolicyRefusal, match=r"approval\.missing"):
+        silo.train(spec)
+
+
 def test_the_silos_own_threat_model_may_refuse_rules_that_the_federations_allows(tmp_path: Path) -> None:
     silo = silo_with(tmp_path, RULE)
     spec = silo.show()
     (silo.root / "own.yaml").write_text(policy_asking(automatic="refused"))
     with pytest.raises(PolicyRefusal, match=r"approval\.missing"):
         silo.train(spec)
+    assert not silo.file(spec).exists(), "the rule was not even asked"
 
 
 @pytest.mark.parametrize(
