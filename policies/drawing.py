@@ -75,7 +75,6 @@ class Terms:
     validity: Literal["none", "l2_bound"]
     epsilon: tuple[float, float, float]
     delta: float
-    sinks: int
 
 
 def terms_of(answers: Answers) -> Terms:
@@ -103,7 +102,6 @@ def terms_of(answers: Answers) -> Terms:
         validity="l2_bound" if answers.poisoning and scheme == "additive" else "none",
         epsilon={"silos": (0.3, 3, 8), "external": (0.3, 2, 4), "public": (0.2, 1, 1)}[answers.recipient],
         delta=min(1e-6, 10.0 ** -(math.ceil(math.log10(answers.records)) + 1)),
-        sinks=2 if hostile else 1,
     )
 
 
@@ -197,7 +195,7 @@ def _locks(answers: Answers, terms: Terms) -> Iterator[Lock]:
         "nobody's data are used because a server asked for it",
     )
     yield Lock(
-        f"evidence: {terms.witnesses} witnesses, {terms.sinks} places for each log, fail_closed",
+        f"evidence: {terms.witnesses} witnesses of each log",
         "a server that shows two histories must be found out, which takes an honest witness of both"
         if answers.aggregator == "hostile"
         else "what happened must be provable, whoever asks",

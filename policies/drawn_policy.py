@@ -82,6 +82,6 @@ spec:
     metrics: {{names: [], dp: withheld}}
     model: {{to: {"silos" if answers.recipient == "silos" else "researchers"}, when: job_end}}
 
-  evidence: {{witnesses_min: {terms.witnesses}, sinks_min: {terms.sinks}, fail_closed: true}}
+  evidence: {{witnesses_min: {terms.witnesses}}}
   retention: {{evidence_days: 2190}}
 """

@@ -12,7 +12,7 @@ from policies.sentence import Sentence, spoken
 def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
     """Approvals, witnesses, logs and their life."""
     spec = model.spec
-    approvals, evidence = spec.require.approvals, spec.evidence
+    approvals = spec.require.approvals
     roles = " or ".join(spoken(role) for role in approvals.roles)
     people = "one of its people has"
     if approvals.n > 1:
@@ -29,12 +29,6 @@ def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
         f"{witnesses} silos must have cosigned one before others go on.",
         f"any two sets of {witnesses} then share a silo that does not collude ({colluding_silos(spec)} may)",
     )
-    places = "its log" if evidence.sinks_min == 1 else f"its log, in {evidence.sinks_min} places"
-    if evidence.fail_closed:
-        yield Sentence(
-            f"No party goes on unrecorded: one that cannot write {places}, stops.",
-            "evidence.fail_closed is true; each party keeps to it for itself",
-        )
     yield Sentence(
         f"What happened can be proven for {spec.retention.evidence_days} days: logs, ledgers, approvals and "
         "packs are not removed before.",
@@ -43,7 +37,7 @@ def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
 
 
 def neither_agreed_nor_proven(model: ThreatModel) -> Iterator[Sentence]:
-    """Where a rule stands in for people, and where a party may go on without its log."""
+    """Where witnesses are too few, and where a rule stands in for people."""
     spec = model.spec
     yield Sentence(
         f"Two histories of a log in a federation of more than {largest_witnessed(spec)} silos, each shown to "
@@ -54,9 +48,4 @@ def neither_agreed_nor_proven(model: ThreatModel) -> Iterator[Sentence]:
         yield Sentence(
             "A job that nobody at a silo has looked at: a silo's written rule may say yes for a person.",
             "require.approvals.automatic is allowed",
-        )
-    if not spec.evidence.fail_closed:
-        yield Sentence(
-            "A party whose log cannot be written: it goes on, unrecorded.",
-            "evidence.fail_closed is false, for synthetic data only",
         )

@@ -35,18 +35,6 @@ def witnesses_reachable(model: ThreatModel) -> Iterator[Finding]:
         )
 
 
-def open_failure_only_for_synthetic(model: ThreatModel) -> Iterator[Finding]:
-    """A party that goes on without its log leaves nothing to prove what it did."""
-    if not model.spec.evidence.fail_closed and model.spec.data_class != "synthetic":
-        yield Finding(
-            "unlogged_on_real_data",
-            "with fail_closed: false a party whose log cannot be written goes on, unrecorded",
-            "evidence.fail_closed: true, or data_class: synthetic",
-            f"fail_closed: false, data_class: {model.spec.data_class}",
-            "remove the line fail_closed: false",
-        )
-
-
 def several_approvers_are_people(model: ThreatModel) -> Iterator[Finding]:
     """Two approvers are asked for so that two people look; a rule that answers for them is none."""
     approvals = model.spec.require.approvals

@@ -212,15 +212,11 @@ class Release(Frozen):
 
 
 class EvidenceRequirement(Frozen):
-    """What every party writes down of a round, and who vouches that all are shown one history."""
+    """Who vouches that all are shown one history of what was done."""
 
     witnesses_min: Annotated[Whole, Field(ge=1, le=1000)] | None = None
     """Silos that must have cosigned a server's log before others rely on it; left out, the least that is safe
     (``Spec.witnesses_needed``)."""
-    sinks_min: Annotated[Whole, Field(ge=1, le=2)] = 1
-    """Places to which each party's log is written."""
-    fail_closed: Flag = True
-    """A party that cannot write its log goes no further; false for synthetic data only."""
 
 
 class Retention(Frozen):

@@ -43,7 +43,7 @@ def bent_text(text: str, changes: dict[str, object]) -> str:
         node: dict[str, Any] = tree if path.startswith("/") else tree["spec"]
         *above, last = path.removeprefix("/").split(".")
         for step in above:
-            node = node[step]
+            node = node.setdefault(step, {})
         if value is ABSENT:
             del node[last]
         else:
