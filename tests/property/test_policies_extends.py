@@ -99,7 +99,7 @@ def _with(path: str, value: object) -> ThreatModel:
     *groups, last = path.split(".")
     node = tree["spec"]
     for step in groups:
-        node = node[step]
+        node = node.setdefault(step, {})
     node[last] = value
     return ThreatModel.model_validate(tree)
 
