@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
 import rfc8785
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
@@ -39,6 +40,13 @@ class Frozen(BaseModel):
     """Base of every model that enters or leaves as bytes: frozen, and unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields replaced; what was computed from the others, such as a digest, is not."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 def canonical_bytes(value: BaseModel | dict[str, Any] | list[Any]) -> bytes:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from privacy.canonical import Frozen, Real, canonical_bytes, parse_canonical
 from privacy.errors import MalformedMessage
+from tests.federation import Federation
 
 plain = st.recursive(
     st.none()
@@ -83,3 +84,11 @@ def test_what_has_no_canonical_form_is_refused_under_any_key() -> None:
     for value in ({"é": 0.5}, {"é": {"b": [0.5]}}, {"a": "b", "é": "c", "d": 0.5}, [{"é": 1}, 0.5]):
         with pytest.raises(ValueError, match="a float has no canonical form"):
             canonical_bytes(value)
+
+
+def test_a_copy_with_another_field_has_another_digest_though_the_first_was_asked_for_before() -> None:
+    schema = Federation().job_spec().data
+    before = schema.digest
+    copied = schema.model_copy(update={"patient_id": "row"})
+    assert copied.digest != before == schema.digest
+    assert copied.digest == type(schema).model_validate(copied.model_dump()).digest
