@@ -10,13 +10,16 @@ from sealsum_verify.encoding import demand
 from sealsum_verify.messages import read_document
 
 ENTRY = "REDACTIONS.json"
+NEEDED = frozenset({"context", "digest", "job", "model", "round", "silo", "state", "survivors"})
+"""Fields that checks 10 and 11 find entries by: one without them would hide a round, a sum or an update."""
 
 
 def check_redactions(files: Mapping[str, bytes]) -> tuple[str, ...]:
     """(14) Returns what is withheld, a line each; its content is verified by nobody:
 
-    (a) each log's fields of which only the commitment is left are listed, by name and number; (b) a file that
-    is listed as withheld is one of those that may be, and is not in the pack.
+    (a) each log's fields of which only the commitment is left are listed, by name and number, and none of them
+    is one that other checks rest on; (b) a file that is listed as withheld is one of those that may be, and
+    is not in the pack.
     """
     listed = read_document(files[ENTRY], "redactions", ENTRY)["redactions"]
     found = Counter(
@@ -32,6 +35,7 @@ def check_redactions(files: Mapping[str, bytes]) -> tuple[str, ...]:
     demand(len(fields) + len(set(whole)) == len(listed), ENTRY, "something is listed twice")
     # (a)
     for place in sorted(found.keys() | fields.keys()):
+        demand(place[1] not in NEEDED, place[0], f"{place[1]} is redacted, and rounds are followed by it")
         same = found[place] == fields.get(place, 0)
         demand(same, ENTRY, f"{place[0]} has {found[place]} fields {place[1]} redacted, listed otherwise")
     # (b)
