@@ -142,14 +142,18 @@ class AuditLog:
         Raises:
             LedgerDamaged: it is not one that this server signed.
         """
-        query = select(log_checkpoints.c.note).where(log_checkpoints.c.name == name)
-        note = connection.execute(query).scalar_one_or_none()
+        note = self.kept_note(connection, name)
         if note is None:
             return None
         try:
             return open_checkpoint(note, self.origin, self._key.verify_key)
         except (MalformedMessage, SignatureRejected) as error:
             raise LedgerDamaged(f"log {self.origin}: the checkpoint kept as {name} is not ours") from error
+
+    def kept_note(self, connection: Connection, name: str) -> str | None:
+        """A note as it was kept, not yet believed."""
+        query = select(log_checkpoints.c.note).where(log_checkpoints.c.name == name)
+        return connection.execute(query).scalar_one_or_none()
 
     def verify(self, connection: Connection) -> LogHead:
         """Compute the tree anew from the entries, continue from its head and return that:

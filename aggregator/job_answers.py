@@ -58,8 +58,11 @@ class JobAnswers:
             raise Unprocessable(f"readiness: expected it of {silo} and job {digest[:16]}…, got another's")
         if self._state.readiness.said(digest, silo) == said:
             return
+        counted = self._state.store.refusals.take(f"readiness {silo} {digest}")
         with self._state.store.write() as transaction:
             self._state.readiness.answer(transaction, said, envelope)
             change_job(transaction, job)
-            transaction.record("silo_ready", job=job, silo=silo, decision=said.decision, rule=said.rule)
+            if counted is not None:
+                named = {"job": job, "silo": silo, "decision": said.decision, "rule": said.rule}
+                transaction.record("silo_ready", **named, **counted)
         self._state.bell.ring()

@@ -39,11 +39,11 @@ entry completes, smallest first, 32 bytes each (``privacy.transparency.merkle``)
 log_checkpoints: Final = Table(
     "log_checkpoints",
     metadata,
-    Column("name", String(16), primary_key=True),
+    Column("name", String(96), primary_key=True),
     Column("note", Text, nullable=False),
 )
 """``ours``: the newest checkpoint that this server signed and kept. ``witnessed``: the newest one that enough
-silos have cosigned, with their signatures."""
+silos have cosigned, with their signatures. ``silo <name>``: the newest one of that silo's own log."""
 
 models: Final = Table(
     "models",

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from aggregator.audit_log import AuditLog
 from aggregator.store import Writer
-from privacy.errors import Conflict, NotFound
+from privacy.errors import Conflict, NotFound, SignatureRejected
 from privacy.ids import PartyId
 from privacy.roster import Charter
 from privacy.transparency.checkpoint import (
@@ -31,6 +31,8 @@ from privacy.transparency.checkpoint import (
 from privacy.transparency.witnessing import Cosigned, OfferedLog, ServedCheckpoint, offered_alone
 
 WITNESSED: Final = "witnessed"
+_OF_SILO: Final = "silo "
+"""Begins the name of the row of a silo's own log."""
 """The row of the newest checkpoint that enough silos have cosigned."""
 SHOWN_KEPT: Final = 64
 """Checkpoints that cosignatures are still taken for; a round or two is what a witness needs."""
@@ -55,8 +57,9 @@ class Witnesses:
         self._viewed: Checkpoint | None = None
         self._offered: LogHead | None = None
         self._witnessed: Checkpoint | None = None
-        self._silo_logs: dict[PartyId, Checkpoint] = {}
-        self._silo_logs_stored: dict[PartyId, Checkpoint] = {}
+        self._silo_logs: dict[tuple[PartyId, str], Checkpoint] = {}
+        """By silo and its key: one that is enrolled anew begins a log anew."""
+        self._silo_logs_stored: dict[tuple[PartyId, str], Checkpoint] = {}
 
     def load(self, connection: Connection) -> None:
         """Continue from what was stored.
@@ -67,6 +70,16 @@ class Witnesses:
         kept = self._log.kept_checkpoint(connection)
         self._offered = None if kept is None else kept.head
         self._witnessed = self._log.kept_checkpoint(connection, WITNESSED)
+        charter = self._charter_of()
+        for member in charter.with_role("silo"):
+            note, of = self._log.kept_note(connection, _OF_SILO + member.id), (member.id, member.verify_key)
+            if note is None:
+                continue
+            try:
+                own = open_checkpoint(note, log_origin(charter.federation, member.id), member.verify_key)
+            except SignatureRejected:  # enrolled anew since
+                continue
+            self._silo_logs[of] = self._silo_logs_stored[of] = own
 
     def show(self) -> Checkpoint:
         """The newest checkpoint; from here on silos may cosign it."""
@@ -124,7 +137,7 @@ class Witnesses:
         # (2)
         if answer.own is not None:
             own = open_checkpoint(answer.own, log_origin(charter.federation, silo), key)
-            before = self._silo_logs.get(silo)
+            before = self._silo_logs.get((silo, key))
             if before is not None and (
                 own.head.size < before.head.size
                 or (own.head.size == before.head.size and own.head != before.head)
@@ -133,7 +146,7 @@ class Witnesses:
                     f"log of {silo}: expected it to extend its {before.head.size} entries, got another of "
                     f"{own.head.size}; the silo's state was restored from an older copy, or runs twice"
                 )
-            self._silo_logs[silo] = own
+            self._silo_logs[silo, key] = own
         shown.cosignatures[silo] = signature
         if len(shown.cosignatures) >= self._enough():
             self._promote(shown)
@@ -157,12 +170,13 @@ class Witnesses:
                     cosignatures=[shown.cosignatures[silo].line() for silo in cosigned],
                 )
                 shown.stored = len(shown.cosignatures)
-        for silo, own in sorted(self._silo_logs.items()):
-            if self._silo_logs_stored.get(silo) != own:
+        for (silo, key), own in sorted(self._silo_logs.items(), key=lambda one: one[0]):
+            if self._silo_logs_stored.get((silo, key)) != own:
                 transaction.record(
                     "silo_log_seen", silo=silo, size=own.head.size, root=own.head.root, checkpoint=own.note()
                 )
-                self._silo_logs_stored[silo] = own
+                self._log.keep_checkpoint(transaction.connection, own, _OF_SILO + silo)
+                self._silo_logs_stored[silo, key] = own
         if self._witnessed is not None:
             self._log.keep_checkpoint(transaction.connection, self._witnessed, WITNESSED)
 
