@@ -8,7 +8,7 @@ from pathlib import Path
 
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.canonical import canonical_bytes
-from privacy.errors import ConfigurationError, OutOfOrder
+from privacy.errors import ConfigurationError, Conflict, OutOfOrder
 from privacy.keystore import Identity, read_file
 from privacy.roster import Charter, Member, Role
 from privacy.wire.charter import (
@@ -47,8 +47,8 @@ def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldC
     """Take, at the start, the charter on disk or a later one that is offered; checks, in this order:
 
     (1) endorsed by the pinned officers, or those after them, for our federation; (2) the successor of the
-    one held, which stays if an older one is offered; (3) we are in it in the role we run as, with the key we
-    hold; (4) it has exactly one aggregator; (5) its threat model loads and is the one whose digest it pins.
+    one held, which stays if an older one is offered; (3) we are in it in the role we run as, with the keys
+    we hold; (4) it has exactly one aggregator; (5) its threat model loads and is the one whose digest it pins.
 
     Raises:
         SignatureRejected: (1). Conflict: (2). ConfigurationError: (3) to (5), or none is there.
@@ -66,8 +66,8 @@ def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldC
             # A file that the settings still name, older than what was brought since: the one held holds.
             chosen = held
     assert chosen is not None  # noqa: S101 - one of the two is there, see above
-    charter = chosen.charter
     # (3)
+    charter = identity.recognised_in(chosen.charter)
     member = charter.member(identity.pin.party)
     if member.role != role or member.verify_key != identity.signing.verify_key:
         raise ConfigurationError(
@@ -90,9 +90,14 @@ def later_charter(identity: Identity, held: HeldCharter, raw: bytes) -> HeldChar
 
     Raises:
         SignatureRejected, MalformedMessage: not endorsed by enough of the officers. OutOfOrder, Conflict: not
-            a successor of the one held. ConfigurationError: its threat model is not the one it names.
+            a successor of the one held, or it gives our sealing key as another. ConfigurationError: its threat
+            model is not the one it names.
     """
     chosen = succeed_charter(held.verified, _open(identity, raw))
+    try:
+        identity.recognised_in(chosen.charter)
+    except ConfigurationError as error:
+        raise Conflict(str(error)) from error
     return held if chosen is held.verified else HeldCharter(chosen, _policy_of(chosen.charter))
 
 

@@ -25,7 +25,7 @@ from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.identity import SealingKey, SigningKey
 from privacy.ids import HexDigest, Name, PartyName
-from privacy.roster import SEALED_TO, Role
+from privacy.roster import SEALED_TO, Charter, Role
 
 
 class FederationPin(Frozen):
@@ -59,6 +59,24 @@ class Identity:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.directory / "ca.pem"))
         context.verify_mode = ssl.CERT_OPTIONAL
         return self._with_certificate(context)
+
+    def recognised_in(self, charter: Charter) -> Charter:
+        """The charter, if whatever it says is sealed to us can be opened here, and so by nobody else.
+
+        No signature of ours shows a sealing key: a registrar that was broken into could enter one of its own,
+        and officers sign what it proposes.
+
+        Raises:
+            ConfigurationError: it lists our signing key with a sealing key that was not made here.
+        """
+        own = "" if self.sealing is None else self.sealing.public_hex
+        for member in charter.members:
+            if member.verify_key == self.signing.verify_key and member.sealing_key != own:
+                raise ConfigurationError(
+                    f"charter: expected the sealing key in {self.directory} for {member.id}, got another, whose "
+                    "owner reads what is sealed to us; tell the officers: the registrar may be in other hands"
+                )
+        return charter
 
     def _with_certificate(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3

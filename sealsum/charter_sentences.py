@@ -10,6 +10,7 @@ from policies.fields import spoken_value
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from policies.strictness import changes
+from privacy.canonical import sha256_hex
 from privacy.errors import ConfigurationError, SignatureRejected
 from privacy.officers import Endorsed, Officers
 from privacy.roster import Charter, Member
@@ -135,9 +136,10 @@ def _members(charter: Charter, held: Charter | None) -> Iterator[str]:
 
 def _described(member: Member) -> str:
     where = f", {member.url}" if member.url else ""
+    sealed = f", sealing key of digest {sha256_hex(member.sealing_key.encode())[:16]}…"
     return (
         f"{member.id}, {member.role} of {member.legal_entity}, run by {member.operator}{where}, "
-        f"key {member.verify_key[:16]}…"
+        f"key {member.verify_key[:16]}…{sealed if member.sealing_key else ''}"
     )
 
 

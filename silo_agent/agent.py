@@ -77,7 +77,7 @@ class Agent:
 
     def _meet(self) -> None:
         """Derive who there is, and connections to them, from the charter in force."""
-        charter = self._pin.charter
+        charter = self._identity.recognised_in(self._pin.charter)
         self._site = Site(
             silo=self._silo,
             verify_key=self._identity.signing.verify_key,

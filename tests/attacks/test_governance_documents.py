@@ -9,8 +9,8 @@ import pytest
 from aggregator.held_charter import hold_charter, later_charter
 from policies.findings import PolicyRefusal
 from privacy.canonical import canonical_bytes
-from privacy.errors import Conflict, OutOfOrder, SignatureRejected
-from privacy.identity import SigningKey
+from privacy.errors import ConfigurationError, Conflict, OutOfOrder, SignatureRejected
+from privacy.identity import SealingKey, SigningKey
 from privacy.ids import PartyId
 from privacy.officers import Endorsed, Officer, Officers, unsigned
 from privacy.roster import Charter
@@ -311,3 +311,25 @@ def test_a_roster_that_cannot_keep_the_policy_is_not_shown_for_signing(federatio
     charter = federation.next_charter(members=fewer, revoked=revoked)
     with pytest.raises(PolicyRefusal, match=r"roster\.silos"):
         judged(proposal_of(federation, charter), federation.endorsed_charter)
+
+
+def test_a_registrar_does_not_slip_in_a_sealing_key_of_its_own(
+    federation: Federation, tmp_path: Path
+) -> None:
+    """Enough officers signed it, since no officer can tell whose sealing key it is; its owner's server can."""
+    others = SealingKey.generate().public_hex
+    members = [
+        {**member.model_dump(), "sealing_key": others} if member.id in ("server-1", "silo-1") else member
+        for member in federation.charter.members
+    ]
+    swapped = federation.endorse(federation.next_charter(members=members))
+    server = federation.identity("server-1", tmp_path / "server")
+    held = hold_charter(server, "share_server", canonical_bytes(federation.endorsed_charter))
+    with pytest.raises(Conflict, match="expected the sealing key"):
+        later_charter(server, held, canonical_bytes(swapped))
+    with pytest.raises(ConfigurationError, match="expected the sealing key"):
+        hold_charter(server, "share_server", canonical_bytes(swapped))
+    silo = federation.identity("silo-1", tmp_path / "silo")
+    pin = CharterPin(tmp_path / "silo" / "charter.json", silo.pin)
+    with pytest.raises(ConfigurationError, match="expected the sealing key"):
+        silo.recognised_in(pin.offer(swapped))
