@@ -47,8 +47,8 @@ def hold_charter(identity: Identity, role: Role, offered: bytes | None) -> HeldC
     """Take, at the start, the charter on disk or a later one that is offered; checks, in this order:
 
     (1) endorsed by the pinned officers, or those after them, for our federation; (2) the successor of the
-    one held, which stays if an older one is offered; (3) we are in it in the role we run as, with the keys
-    we hold; (4) it has exactly one aggregator; (5) its threat model loads and is the one whose digest it pins.
+    one held, which stays if an older one is offered; (3) we are in it in our role, with the keys that we
+    hold; (4) it has exactly one aggregator; (5) its threat model loads and is the one whose digest it pins.
 
     Raises:
         SignatureRejected: (1). Conflict: (2). ConfigurationError: (3) to (5), or none is there.
@@ -90,7 +90,7 @@ def later_charter(identity: Identity, held: HeldCharter, raw: bytes) -> HeldChar
 
     Raises:
         SignatureRejected, MalformedMessage: not endorsed by enough of the officers. OutOfOrder, Conflict: not
-            a successor of the one held, or it gives our sealing key as another. ConfigurationError: its threat
+            a successor of the one held, or our sealing key in it is not ours. ConfigurationError: its threat
             model is not the one it names.
     """
     chosen = succeed_charter(held.verified, _open(identity, raw))

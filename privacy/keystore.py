@@ -73,8 +73,9 @@ class Identity:
         for member in charter.members:
             if member.verify_key == self.signing.verify_key and member.sealing_key != own:
                 raise ConfigurationError(
-                    f"charter: expected the sealing key in {self.directory} for {member.id}, got another, whose "
-                    "owner reads what is sealed to us; tell the officers: the registrar may be in other hands"
+                    f"charter: expected the sealing key in {self.directory} for {member.id}, got another, "
+                    "whose owner reads what is sealed to us; tell the officers: the registrar may be in "
+                    "other hands"
                 )
         return charter
 

@@ -17,8 +17,8 @@ NEEDED = frozenset({"context", "digest", "job", "model", "round", "silo", "state
 def check_redactions(files: Mapping[str, bytes]) -> tuple[str, ...]:
     """(14) Returns what is withheld, a line each; its content is verified by nobody:
 
-    (a) each log's fields of which only the commitment is left are listed, by name and number, and none of them
-    is one that other checks rest on; (b) a file that is listed as withheld is one of those that may be, and
+    (a) each log's fields of which only the commitment is left are listed, by name and number, and none is one
+    that other checks rest on; (b) a file that is listed as withheld is one of those that may be, and
     is not in the pack.
     """
     listed = read_document(files[ENTRY], "redactions", ENTRY)["redactions"]

@@ -316,7 +316,7 @@ def test_a_roster_that_cannot_keep_the_policy_is_not_shown_for_signing(federatio
 def test_a_registrar_does_not_slip_in_a_sealing_key_of_its_own(
     federation: Federation, tmp_path: Path
 ) -> None:
-    """Enough officers signed it, since no officer can tell whose sealing key it is; its owner's server can."""
+    """Enough officers signed it, since none can tell whose sealing key it is; its owner's server can."""
     others = SealingKey.generate().public_hex
     members = [
         {**member.model_dump(), "sealing_key": others} if member.id in ("server-1", "silo-1") else member

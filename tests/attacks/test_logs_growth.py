@@ -1,4 +1,4 @@
-"""One silo against the servers' logs: it cannot have them grow without end, nor forget what it showed them."""
+"""One silo against servers' logs: it cannot have them grow without end, nor forget what it showed them."""
 
 from __future__ import annotations
 

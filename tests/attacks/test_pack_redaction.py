@@ -1,4 +1,4 @@
-"""Redaction as a hiding place: whoever signs a pack takes out the very field by which a round would be missed."""
+"""Redaction as a hiding place: who signs a pack takes out the field by which a round would be missed."""
 
 from __future__ import annotations
 
