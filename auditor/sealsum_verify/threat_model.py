@@ -47,6 +47,16 @@ def witnesses_needed(text: str) -> int:
     return int(asked) if asked else max(int(least) // 2, hostile(text)[1]) + 1
 
 
+def approvals_needed(text: str) -> tuple[int, bool]:
+    """In how many roles people at a silo must have approved a job, and whether a rule may in their place."""
+    tree = _tree(text)
+    asked = _find(tree, "1", "spec", "require", "approvals", "n")
+    automatic = _find(tree, "refused", "spec", "require", "approvals", "automatic")
+    known = re.fullmatch("[1-9]", asked) is not None and automatic in ("refused", "allowed")
+    demand(known, ENTRY, "require.approvals is none that this program knows")
+    return int(asked), automatic == "allowed"
+
+
 def _find(tree: Any, strict: str, *path: str) -> str:
     for step in path:
         demand(isinstance(tree, dict), ENTRY, f"{'.'.join(path)}: expected fields, got a word")

@@ -15,6 +15,8 @@ from privacy.identity import SigningKey
 from privacy.ids import PartyId, ServerId
 from sealsum.evidence import build_pack
 from tests.evidence_pack import AT, Records, edited, files_of, honest_records, resigned
+from tests.evidence_schemes import job_terms
+from tests.federation import Federation, demo_policy_text
 from tests.handover import decision, handover, honest_handover
 
 SILO, FILE = "silo-1", "silos/silo-1.json"
@@ -138,3 +140,35 @@ def test_a_list_of_redactions_that_is_not_true_is_named(
     assert fault is not None
     assert fault.entry == "REDACTIONS.json"
     assert message in fault.sentence
+
+
+def asking(approvals: str) -> Records:
+    """One round under a threat model that asks for these approvals."""
+    text = demo_policy_text()
+    allowed = "{n: 1, roles: [data_steward, dpo], automatic: allowed}"
+    assert allowed in text
+    federation = Federation(policy_text=text.replace(allowed, approvals))
+    records = Records(federation, federation.job_spec(**{"rounds": 1} | job_terms("additive")))
+    records.add_round(1, job_state="finished")
+    return records
+
+
+def test_one_approval_does_not_pass_where_the_threat_model_asks_for_two() -> None:
+    records = asking("{n: 2, roles: [data_steward, dpo], automatic: refused}")
+    ada, eve = (
+        decision(records, SILO, *said) for said in (("ada", "dpo", ADA), ("eve", "data_steward", EVE))
+    )
+    both = {"ada": ADA, "eve": EVE}
+    assert judged(records, ada, eve, people=both).verified
+    same_role = decision(records, SILO, "eve", "dpo", EVE)
+    for too_few in ([ada], [ada, same_role]):
+        fault = judged(records, *too_few, people=both).fault
+        assert fault is not None
+        assert "not those of 2 roles" in fault.sentence
+
+
+def test_a_rule_does_not_pass_where_the_threat_model_wants_people() -> None:
+    records = asking("{n: 1, roles: [data_steward, dpo], automatic: refused}")
+    fault = judged(records, decision(records, SILO, "statistics", "rule", records.federation.key(SILO))).fault
+    assert fault is not None
+    assert "not those of 1 roles" in fault.sentence
