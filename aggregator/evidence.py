@@ -19,6 +19,7 @@ from aggregator.state import AggregatorState
 from aggregator.store import Reader
 from privacy.canonical import canonical_bytes
 from privacy.ids import Context, Digest, JobId, PartyId
+from privacy.transparency.checkpoint import parse_checkpoint
 from privacy.wire.charter import EndorsedCharter
 from privacy.wire.envelope import Envelope, MessageKind
 
@@ -75,7 +76,8 @@ def _pieces(
             yield (b"," if written else b"") + json.dumps(messages, separators=(",", ":")).encode()
             written += 1
     yield b'],"log":['
-    served, size = state.witnesses.served(), state.store.log.head.size
+    served = state.witnesses.served()
+    size = parse_checkpoint(served.checkpoint).head.size  # the log itself may have grown since
     with state.store.read() as view:
         for number, line in enumerate(state.store.log.lines(view.connection, size)):
             yield (b"," if number else b"") + line

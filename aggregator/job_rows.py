@@ -168,7 +168,7 @@ def budget_refusers(view: Reader, job: JobId) -> frozenset[PartyId]:
     )
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)
 def _submitted(raw: bytes) -> tuple[Envelope, JobSpec]:
     """A job as it was submitted, from the bytes that were stored then: a job's rounds ask many times."""
     envelope = stored_envelope(raw)

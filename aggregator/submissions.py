@@ -19,6 +19,7 @@ from aggregator.job_rows import (
     job_version,
     model_bytes_held,
     model_row,
+    open_jobs,
 )
 from aggregator.job_view import JobViews
 from aggregator.received import open_from, open_job, open_manifest
@@ -35,6 +36,9 @@ from privacy.query_terms import EvaluationTerms
 from privacy.update import FLOAT_BYTES, digest_under
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import Refusal
+
+OPEN_JOBS_MAX = 100
+"""Of one researcher. Every silo stores and judges every open job, so one of them could busy all."""
 
 
 class Submissions:
@@ -94,11 +98,12 @@ class Submissions:
         """Queue a job; the flag says whether it is new. Checks, in this order:
 
         (1) that researcher signed it, under this very charter; (2) it is for this federation; (3) its
-        initial model, and one that it evaluates, is here, of its architecture and length, and finite.
+        initial model, and one that it evaluates, is here, of its architecture and length, and finite;
+        (4) it is here already, or she has room in the queue: every silo judges every open job.
 
         Raises:
             SignatureRejected, NotAllowed, MalformedMessage: (1). Unprocessable: (2), (3).
-            Conflict: another job has this name.
+            OutOfOrder: (4). Conflict: another job has this name.
         """
         charter = self._state.held.charter
         # (1)
@@ -114,6 +119,13 @@ class Submissions:
         with self._state.store.write() as transaction:
             new = add_job(transaction, spec.job, envelope, spec.initial_model)
             if new:
+                # (4)
+                hers = sum(row.envelope.sender == researcher for _, row in open_jobs(transaction))
+                if hers > OPEN_JOBS_MAX:
+                    raise OutOfOrder(
+                        f"job {spec.job}: expected at most {OPEN_JOBS_MAX} open jobs of {researcher}; "
+                        "submit it when one of them has ended"
+                    )
                 self._state.readiness.ask(transaction, spec.digest)
                 transaction.record(
                     "job_accepted",
