@@ -16,6 +16,7 @@ from privacy.officers import Endorsed, Officers
 from privacy.roster import Charter, Member
 from privacy.wire.charter import EndorsedCharter, VerifiedCharter, open_charter
 from privacy.wire.proposal import read_proposal
+from silo_agent.approvals.sentences import on_one_line
 
 FIRST = "There is no charter before this one."
 
@@ -40,13 +41,15 @@ def judged(proposal: EndorsedCharter, in_force: EndorsedCharter | None) -> tuple
     if findings:
         raise PolicyRefusal("charter", findings)
     held = None if before is None else before.charter
-    return (
+    sentences = (
         *_heading(charter, held),
         *_officers(versions[-1], None if before is None else before.officers[-1]),
         *_members(charter, held),
         *_policy(charter, held, policy),
         *_jobs(held),
     )
+    # Whoever drew it up chose names of institutions: none of them may erase or add a sentence.
+    return tuple(map(on_one_line, sentences))
 
 
 def endorsed_by(document: Endorsed, officers: Officers) -> str:

@@ -10,12 +10,13 @@ from typing import Any, Literal, cast
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from privacy.identity import SigningKey
 from privacy.keystore import load_identity, read_secret
 from privacy.people import PERSON_ROLES, PersonRole
 from silo_agent.approvals.registry import Decided, Listed, Registry
-from silo_agent.approvals.sentences import as_text, sentences_of
+from silo_agent.approvals.sentences import as_text, on_one_line, sentences_of
 from silo_agent.ledger_commands import config_option
 from silo_agent.settings import read_settings
 
@@ -51,12 +52,13 @@ def jobs(config: Path, ended: bool, as_json: bool) -> None:
         click.echo(json.dumps({"jobs": [_plain(one) for one in listed], "unread": list(unread)}, indent=2))
         return
     for fault in unread:
-        click.echo(f"not shown: {fault}", err=True)
+        click.echo(f"not shown: {on_one_line(fault)}", err=True)
     table = Table(title="Jobs")
     for heading in ("job", "researcher", "purpose", "dataset, by", "ε asked of left", "until", "state"):
         table.add_column(heading, overflow="fold")
     for one in listed:
-        table.add_row(*_row(one))
+        # A researcher's words are no markup either.
+        table.add_row(*(Text(on_one_line(cell)) for cell in _row(one)))
     Console().print(table)
 
 

@@ -145,4 +145,11 @@ def _count(number: int, what: str) -> str:
 
 def as_text(parts: Sequence[tuple[str, Sequence[str]]]) -> str:
     """For a terminal or a printout."""
-    return "\n\n".join("\n".join([heading, *(f"  - {one}" for one in said)]) for heading, said in parts)
+    return "\n\n".join(
+        "\n".join([heading, *(f"  - {on_one_line(one)}" for one in said)]) for heading, said in parts
+    )
+
+
+def on_one_line(text: str) -> str:
+    """Words of a researcher's that can neither move a terminal's cursor nor begin a sentence of ours."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -333,3 +333,15 @@ def test_a_registrar_does_not_slip_in_a_sealing_key_of_its_own(
     pin = CharterPin(tmp_path / "silo" / "charter.json", silo.pin)
     with pytest.raises(ConfigurationError, match="expected the sealing key"):
         silo.recognised_in(pin.offer(swapped))
+
+
+def test_a_members_name_cannot_hide_a_change_from_the_officer_who_signs(federation: Federation) -> None:
+    cover = "Hospital 1\x1b[1A\x1b[2K\rThreat model stays.\n\u202e"
+    members = [
+        {**member.model_dump(), "legal_entity": cover} if member.id == "silo-1" else member
+        for member in federation.charter.members
+    ]
+    proposal = federation.endorse(federation.next_charter(members=members), by=[])
+    sentences = judged(proposal, federation.endorsed_charter)
+    assert any("Changed (legal_entity): silo-1" in sentence for sentence in sentences)
+    assert all(sentence.isprintable() for sentence in sentences)
