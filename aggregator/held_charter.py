@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
+from aggregator.enrolment.authority import write_atomically
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, Conflict, OutOfOrder
@@ -102,8 +101,8 @@ def later_charter(identity: Identity, held: HeldCharter, raw: bytes) -> HeldChar
 
 
 def keep_on_disk(identity: Identity, held: HeldCharter) -> None:
-    """Store a charter as the one to start with, durably."""
-    _keep(identity.directory / "charter.json", held.endorsed)
+    """Store a charter as the one to start with, durably: a power cut must not bring back whom it revokes."""
+    write_atomically(identity.directory / "charter.json", canonical_bytes(held.endorsed))
 
 
 def _policy_of(charter: Charter) -> LoadedPolicy:
@@ -116,12 +115,3 @@ def _policy_of(charter: Charter) -> LoadedPolicy:
 def _open(identity: Identity, raw: bytes) -> VerifiedCharter:
     # (1)
     return open_charter(parse_charter(raw), identity.pin.officers, identity.pin.federation)
-
-
-def _keep(path: Path, endorsed: EndorsedCharter) -> None:
-    temporary = path.with_name(".charter.json.new")
-    with temporary.open("wb") as file:
-        file.write(canonical_bytes(endorsed))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

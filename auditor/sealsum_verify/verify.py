@@ -127,6 +127,7 @@ def _run(report: Report, raw: bytes) -> None:
         "model": model,
         "delta": (job.terms["dp"] or {}).get("delta"),
         "approved": approved,
+        "unwitnessed": [party for party in logs if f"log/{party}.witnessed" not in files],
     }
 
 

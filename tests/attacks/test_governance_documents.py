@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -345,3 +347,20 @@ def test_a_members_name_cannot_hide_a_change_from_the_officer_who_signs(federati
     sentences = judged(proposal, federation.endorsed_charter)
     assert any("Changed (legal_entity): silo-1" in sentence for sentence in sentences)
     assert all(sentence.isprintable() for sentence in sentences)
+
+
+def test_a_power_cut_does_not_bring_back_a_charter_that_was_replaced(
+    federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rename is on disk once its directory is: else whom the later charter revokes is let in again."""
+    identity = federation.identity("server-0", tmp_path / "server")
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        synced.append(f"{kind} {(tmp_path / 'server' / 'charter.json').exists()}")
+
+    (tmp_path / "server" / "charter.json").unlink(missing_ok=True)
+    monkeypatch.setattr(os, "fsync", fsync)
+    hold_charter(identity, "share_server", canonical_bytes(federation.endorsed_charter))
+    assert synced == ["file False", "directory True"]

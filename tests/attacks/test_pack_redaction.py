@@ -65,3 +65,13 @@ def test_no_field_by_which_rounds_are_followed_may_be_withheld(field: str) -> No
 
 def test_exporter_and_verifier_know_the_same_fields() -> None:
     assert FOLLOWED == NEEDED
+
+
+def test_a_log_whose_witnessed_checkpoint_was_left_out_is_named() -> None:
+    files, records = files_of(shared_pack()), shared_records()
+    before = listed(files, records).summary["unwitnessed"]
+    assert "aggregator" not in before  # type: ignore[operator]  # a list of names
+    del files["log/aggregator.witnessed"]
+    report = listed(files, records)
+    assert report.verified, report.fault
+    assert report.summary["unwitnessed"][0] == "aggregator"  # type: ignore[index]  # likewise
