@@ -1,7 +1,8 @@
 """How accurate a model gets, by where the noise is added: four silos against all records in one place.
 
-    python benchmarks/utility.py [--dataset digits|breast_cancer|heart|mnist …] [--seeds 4] [--epsilon 1 …]
-                                 [--json] [--out FILE] [--plot FILE]
+    python benchmarks/utility.py [--dataset digits|breast_cancer|heart|mnist|mnist_cnn …] [--seeds 4]
+                                 [--epsilon 1 …] [--method "dp_fedsgd, t = 0" …] [--json] [--out FILE]
+                                 [--plot FILE]
 
 Splits are by seed; sampling and noise come from the operating system, as at a silo. Models are linear on the
 data's own columns or fixed features, updates are the simulator's closed form, the sum is on the real grid.
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.utility_methods import DELTA, POOLED, SHARED, SILOS
+from benchmarks.utility_methods import DELTA, POOLED, SHARED, SILOS, Method
 from benchmarks.utility_plot import plot
 from benchmarks.utility_problems import PROBLEMS
 
@@ -27,19 +28,21 @@ WITHOUT_DOWNLOAD = ("digits", "breast_cancer", "heart")
 WHEREVER = "pooled"
 
 
-def measure(dataset: str, seeds: int, epsilons: list[float], splits: list[str]) -> list[dict[str, Any]]:
-    """Every method's scores, one a seed, for each split and ε."""
+def measure(
+    dataset: str, seeds: int, epsilons: list[float], splits: list[str], methods: list[str]
+) -> list[dict[str, Any]]:
+    """These methods' scores, one a seed, for each split and ε."""
     scores: dict[tuple[str, str, float | None], list[float]] = {}
     metric = ""
     for seed in range(seeds):
         problem = PROBLEMS[dataset](seed)
         metric = problem.metric
-        for name, method in POOLED.items():
+        for name, method in _chosen(POOLED, methods):
             for epsilon in [None] if name == "pooled, no DP" else epsilons:
                 score = method(problem, WHEREVER, epsilon or 0.0)
                 scores.setdefault((name, WHEREVER, epsilon), []).append(score)
         for split in [split for split in problem.splits if split in splits]:
-            for name, method in SHARED.items():
+            for name, method in _chosen(SHARED, methods):
                 for epsilon in epsilons:
                     scores.setdefault((name, split, epsilon), []).append(method(problem, split, epsilon))
     return [
@@ -55,6 +58,10 @@ def measure(dataset: str, seeds: int, epsilons: list[float], splits: list[str]) 
         }
         for (name, split, epsilon), values in scores.items()
     ]
+
+
+def _chosen(table: dict[str, Method], methods: list[str]) -> list[tuple[str, Method]]:
+    return [(name, method) for name, method in table.items() if name in methods]
 
 
 def gaps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -101,13 +108,14 @@ def main() -> None:
     parser.add_argument(
         "--split", nargs="+", default=["IID", "label skew", "natural"], help="those that a dataset has"
     )
+    parser.add_argument("--method", nargs="+", choices=[*POOLED, *SHARED], default=[*POOLED, *SHARED])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, help="write the result here; datasets measured before are kept")
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for dataset in options.dataset:
-        rows += measure(dataset, options.seeds, options.epsilon, options.split)
+        rows += measure(dataset, options.seeds, options.epsilon, options.split, options.method)
     if options.out is not None and options.out.exists():
         before = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
         rows = [row for row in before if row["dataset"] not in options.dataset] + rows

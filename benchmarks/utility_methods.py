@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from benchmarks.utility_problems import SILOS, Problem
 from privacy.dp.calibration import calibrated_noise
 from privacy.plan import DpTerms, ServerTerms, TrainingTerms, VectorTerms
-from sealsum.simulator.alone import train_alone
+from sealsum.simulator.alone import LOCAL, train_alone
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.linear import LINEAR, LINEAR_LOCAL
 from sealsum.simulator.plan import RoundTerms
+from silo_agent.algorithms.catalogue import ALGORITHMS
+from silo_agent.data.records import Records
 from silo_agent.models.adapters import ADAPTERS
 from silo_agent.models.layouts import initial_vector
 
@@ -50,15 +52,13 @@ def pooled_plain(problem: Problem, split: str, epsilon: float) -> float:
         server_learning_rate=1.0,
     )
     terms = RoundTerms(problem.model, training, None, VECTOR)
-    return problem.score(train_alone(terms, ADAPTER, problem.train, _first(problem), 1, LINEAR_LOCAL))
+    return problem.score(_alone(problem, terms, problem.train, 1))
 
 
 def pooled_dp(problem: Problem, split: str, epsilon: float) -> float:
     """All records in one place: central DP-SGD."""
     terms = _terms(problem, epsilon, "dp_fedavg", len(problem.train), epsilon)
-    return problem.score(
-        train_alone(terms, ADAPTER, problem.train, _first(problem), problem.recipe.steps, LINEAR_LOCAL)
-    )
+    return problem.score(_alone(problem, terms, problem.train, problem.recipe.steps))
 
 
 def fedsgd(problem: Problem, split: str, epsilon: float, colluding: int) -> float:
@@ -67,8 +67,7 @@ def fedsgd(problem: Problem, split: str, epsilon: float, colluding: int) -> floa
     # The sum holds K/(K − t) of the charged variance.
     effective = epsilon * math.sqrt(shares / SILOS)
     terms = _terms(problem, epsilon, "dp_fedsgd", len(problem.train) / SILOS, effective, shares)
-    federation = Federation(terms, ADAPTER, problem.silos(split), problem.recipe.steps, algorithms=LINEAR)
-    return problem.score(federation.train(_first(problem)))
+    return problem.score(_federated(problem, terms, split, problem.recipe.steps))
 
 
 def fedavg(problem: Problem, split: str, epsilon: float) -> float:
@@ -77,10 +76,7 @@ def fedavg(problem: Problem, split: str, epsilon: float) -> float:
     terms = _terms(
         problem, epsilon, "dp_fedavg", len(problem.train) / SILOS, epsilon / 2, steps=recipe.local_steps
     )
-    federation = Federation(
-        terms, ADAPTER, problem.silos(split), recipe.steps // recipe.local_steps, algorithms=LINEAR
-    )
-    return problem.score(federation.train(_first(problem)))
+    return problem.score(_federated(problem, terms, split, recipe.steps // recipe.local_steps))
 
 
 def local_only(problem: Problem, split: str, epsilon: float) -> float:
@@ -88,8 +84,7 @@ def local_only(problem: Problem, split: str, epsilon: float) -> float:
     scores = []
     for records in problem.silos(split).values():
         terms = _terms(problem, epsilon, "dp_fedavg", len(problem.train) / SILOS, epsilon / SILOS)
-        vector = train_alone(terms, ADAPTER, records, _first(problem), problem.recipe.steps, LINEAR_LOCAL)
-        scores.append(problem.score(vector))
+        scores.append(problem.score(_alone(problem, terms, records, problem.recipe.steps)))
     return float(np.mean(scores))
 
 
@@ -101,6 +96,20 @@ SHARED: Final[dict[str, Method]] = {
     "dp_fedavg": fedavg,
     "local only": local_only,
 }
+
+
+def _alone(problem: Problem, terms: RoundTerms, records: Records, rounds: int) -> NDArray[np.float32]:
+    """Linear models in closed form, others by the agent's own engine."""
+    algorithms = LINEAR_LOCAL if problem.model.adapter == "logistic" else LOCAL
+    adapter = ADAPTERS[problem.model.adapter]
+    return train_alone(terms, adapter, records, _first(problem), rounds, algorithms)
+
+
+def _federated(problem: Problem, terms: RoundTerms, split: str, rounds: int) -> NDArray[np.float32]:
+    algorithms = LINEAR if problem.model.adapter == "logistic" else ALGORITHMS
+    adapter = ADAPTERS[problem.model.adapter]
+    federation = Federation(terms, adapter, problem.silos(split), rounds, algorithms=algorithms)
+    return federation.train(_first(problem))
 
 
 def _terms(

@@ -17,7 +17,14 @@ from policies.findings import Finding, PolicyRefusal
 from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, TensorSpec
 from privacy.update import flatten, split_tensors
-from silo_agent.models.layouts import model_terms
+from silo_agent.models.layouts import (
+    CNN_KERNELS,
+    CNN_PADDING,
+    CNN_STRIDE,
+    cnn_positions,
+    cnn_side,
+    model_terms,
+)
 
 
 @runtime_checkable
@@ -49,12 +56,42 @@ class FeedForward:
         return nn.Sequential(layers)
 
 
+class Convolutional:
+    """``cnn``: two strided convolutions and a layer, tanh behind each; for grey square images."""
+
+    def layout(self, terms: ModelTerms) -> tuple[TensorSpec, ...]:
+        return model_terms(terms.adapter, terms.inputs, terms.hidden, _outputs(terms)).layout
+
+    def build(self, terms: ModelTerms) -> nn.Module:
+        side = cnn_side(terms.inputs)
+        first, second, units = terms.hidden
+        return nn.Sequential(
+            OrderedDict[str, nn.Module](
+                image=nn.Unflatten(1, (1, side, side)),
+                conv1=nn.Conv2d(1, first, CNN_KERNELS[0], stride=CNN_STRIDE, padding=CNN_PADDING),
+                tanh1=nn.Tanh(),
+                pool1=nn.MaxPool2d(2, stride=1),
+                conv2=nn.Conv2d(first, second, CNN_KERNELS[1], stride=CNN_STRIDE),
+                tanh2=nn.Tanh(),
+                pool2=nn.MaxPool2d(2, stride=1),
+                flat=nn.Flatten(),
+                layer3=nn.Linear(second * cnn_positions(side) ** 2, units),
+                tanh3=nn.Tanh(),
+                layer4=nn.Linear(units, _outputs(terms)),
+            )
+        )
+
+
 def _outputs(terms: ModelTerms) -> int:
     """The length of the last bias."""
     return terms.layout[-1].size if terms.layout else 1
 
 
-ADAPTERS: dict[str, ModelAdapter] = {"logistic": FeedForward(), "mlp": FeedForward()}
+ADAPTERS: dict[str, ModelAdapter] = {
+    "logistic": FeedForward(),
+    "mlp": FeedForward(),
+    "cnn": Convolutional(),
+}
 
 
 def find_adapter(name: str, own: Mapping[str, str]) -> ModelAdapter:

@@ -5,6 +5,7 @@ Researchers describe a job with it; silos check that what they build has exactly
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -15,6 +16,14 @@ from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, TensorSpec
 from privacy.update import flatten
 
+CNN_SIZES = 3
+"""Of ``hidden`` with ``cnn``: channels of both convolutions, units of the layer behind them."""
+CNN_KERNELS = (8, 4)
+CNN_STRIDE = 2
+CNN_PADDING = 2
+_LEAST_SIDE = 20
+"""Pixels a side: fewer leave nothing behind two strided convolutions and two poolings."""
+
 
 def outputs_for(classes: int) -> int:
     """Logits a record: one tells two classes apart, and K > 2 classes take one each."""
@@ -22,7 +31,10 @@ def outputs_for(classes: int) -> int:
 
 
 def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: int = 1) -> ModelTerms:
-    """The terms of a built-in model: ``logistic``, or ``mlp`` with tanh layers of the sizes ``hidden``.
+    """The terms of a built-in model: ``logistic``, ``mlp`` with tanh layers of sizes ``hidden``, or ``cnn``.
+
+    ``cnn`` is that of Papernot et al. 2021 (arXiv 2007.14191, Table 3) for grey square images of 20 pixels a
+    side or more, row by row: two convolutions and a layer with tanh, of the sizes ``hidden``.
 
     Args:
         outputs: logits a record, as ``outputs_for`` counts them. They show in the layout alone.
@@ -30,8 +42,11 @@ def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: 
     Raises:
         ConfigurationError: another adapter, or sizes that do not fit it.
     """
+    if adapter == "cnn":
+        maps = _cnn_layout(inputs, hidden, outputs)
+        return ModelTerms(adapter=adapter, inputs=inputs, hidden=tuple(hidden), layout=maps)
     if adapter not in ("logistic", "mlp"):
-        raise ConfigurationError(f"model.adapter: expected logistic or mlp, got {adapter!r}")
+        raise ConfigurationError(f"model.adapter: expected logistic, mlp or cnn, got {adapter!r}")
     if (adapter == "mlp") != bool(hidden):
         raise ConfigurationError(
             f"model.hidden: expected sizes for mlp and none for logistic, got {list(hidden)}"
@@ -42,6 +57,47 @@ def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: 
         layout.append(TensorSpec(name=f"layer{number}.weight", shape=(width_out, width_in)))
         layout.append(TensorSpec(name=f"layer{number}.bias", shape=(width_out,)))
     return ModelTerms(adapter=adapter, inputs=inputs, hidden=tuple(hidden), layout=tuple(layout))
+
+
+def cnn_side(inputs: int) -> int:
+    """Pixels a side of the images that a ``cnn`` of so many inputs reads.
+
+    Raises:
+        ConfigurationError: not a square, or too small a one.
+    """
+    side = math.isqrt(inputs)
+    if side * side != inputs or side < _LEAST_SIDE:
+        raise ConfigurationError(
+            f"model.inputs: expected a square of {_LEAST_SIDE} pixels a side or more with cnn, got {inputs}"
+        )
+    return side
+
+
+def cnn_positions(side: int) -> int:
+    """Positions a side behind both convolutions, each followed by a maximum over two pixels, one apart."""
+    for kernel, padding in zip(CNN_KERNELS, (CNN_PADDING, 0), strict=True):
+        side = (side + 2 * padding - kernel) // CNN_STRIDE + 1 - 1
+    return side
+
+
+def _cnn_layout(inputs: int, hidden: Sequence[int], outputs: int) -> tuple[TensorSpec, ...]:
+    if len(hidden) != CNN_SIZES:
+        raise ConfigurationError(
+            f"model.hidden: expected {CNN_SIZES} sizes with cnn, such as [16, 32, 32], got {list(hidden)}"
+        )
+    first, second, units = hidden
+    behind = second * cnn_positions(cnn_side(inputs)) ** 2
+    shapes = {
+        "conv1": (first, 1, CNN_KERNELS[0], CNN_KERNELS[0]),
+        "conv2": (second, first, CNN_KERNELS[1], CNN_KERNELS[1]),
+        "layer3": (units, behind),
+        "layer4": (outputs, units),
+    }
+    return tuple(
+        TensorSpec(name=f"{name}.{kind}", shape=extent)
+        for name, shape in shapes.items()
+        for kind, extent in (("weight", shape), ("bias", shape[:1]))
+    )
 
 
 def initial_vector(terms: ModelTerms, seed: int) -> NDArray[np.float32]:
@@ -55,6 +111,7 @@ def initial_vector(terms: ModelTerms, seed: int) -> NDArray[np.float32]:
         if len(spec.shape) < 2 or len(terms.layout) <= 2:
             tensors[spec.name] = np.zeros(spec.shape, dtype=np.float32)
         else:
-            limit = np.sqrt(6.0 / (spec.shape[0] + spec.shape[1]))
+            field = math.prod(spec.shape[2:])
+            limit = np.sqrt(6.0 / (field * (spec.shape[0] + spec.shape[1])))
             tensors[spec.name] = generator.uniform(-limit, limit, spec.shape).astype(np.float32)
     return flatten(terms, tensors)
