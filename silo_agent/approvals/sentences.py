@@ -11,7 +11,7 @@ from privacy.plan import JobSpec
 from privacy.query_terms import EvaluationTerms
 from privacy.schema import DataSchema
 from silo_agent.approvals.case import Case, Office, model_of
-from silo_agent.approvals.cost import Cost
+from silo_agent.approvals.cost import Cost, job_charge
 from silo_agent.approvals.standing import Standing
 
 _NAMED_COLUMNS = 12
@@ -59,7 +59,22 @@ def _computed(spec: JobSpec) -> Iterator[str]:
             f"{rounds} of "
             f"{_count(spec.training.local_steps, 'step')}."
         )
+    told = _told(spec)
+    if told:
+        more = f" and {len(told) - _NAMED_COLUMNS} more" if len(told) > _NAMED_COLUMNS else ""
+        yield f"Numbers come out by name, with noise: {', '.join(told[:_NAMED_COLUMNS])}{more}."
     yield from _columns(spec.data)
+
+
+def _told(spec: JobSpec) -> list[str]:
+    """What is told of the data by name: statistics of them, metrics of a model on them."""
+    if isinstance(spec.query, EvaluationTerms):
+        return list(spec.query.names)
+    if spec.query is not None:
+        of = ((one.kind, getattr(one, "column", "")) for one in spec.query.statistics)
+        return [f"{kind} of {column}" if column else kind for kind, column in of]
+    metrics = None if spec.dp is None else spec.dp.metrics
+    return [] if metrics is None else [f"{name} of each step's sample" for name in metrics.names]
 
 
 def _columns(data: DataSchema) -> Iterator[str]:
@@ -97,6 +112,10 @@ def _costs(case: Case) -> Iterator[str]:
     else:
         rounds = _count(terms.rounds_max, "round")
         yield f"The whole job costs ε {terms.epsilon_job:.3g} at δ {terms.delta:g}, in {rounds}."
+        charge = job_charge(case.spec)
+        if charge is not None and charge.fallback is not None:
+            alone = charge.fallback_of(terms.rounds_max)
+            yield f"Should the secure sum fail, it costs this silo's patients ε_fallback {alone:.3g} instead."
     for cost in case.costs:
         yield from _cost(cost)
     if case.costs:
