@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from aggregator.database import checked_url
 from aggregator.operators.settings import OidcSettings, OperatorsSettings
@@ -107,12 +108,25 @@ def load_settings(path: Path, model: type[S]) -> S:
     try:
         settings = model.model_validate(_resolved(raw, base))
     except ValidationError as error:
-        faults = error.errors(include_url=False)
-        lines = [f"  {'.'.join(str(step) for step in f['loc']) or 'file'}: {f['msg']}" for f in faults]
+        lines = [f"  {_told(fault)}" for fault in error.errors(include_url=False)]
         raise ConfigurationError("\n".join([f"{path}:", *lines])) from error
     if isinstance(settings, AggregatorSettings):
         return settings.model_copy(update={"threshold_he": anchored(settings.threshold_he, base)})
     return settings
+
+
+def _told(fault: ErrorDetails) -> str:
+    """What was expected of which field, what came, what to do; no database URL: it may hold a password."""
+    field = ".".join(str(step) for step in fault["loc"]) or "file"
+    told = fault["msg"].removeprefix("Value error, ")
+    told = told.replace("String should match pattern", "expected text like")
+    told = f"{field}: {told}"
+    if fault["type"] == "missing":
+        return f"{told}; add it"
+    if fault["type"] == "extra_forbidden":
+        return f"{told}; correct its name or leave it out"
+    plain = isinstance(fault["input"], str | int | float) and "database_url" not in fault["loc"]
+    return f"{told}; got {str(fault['input'])[:80]!r}" if plain else told
 
 
 def _resolved(raw: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -79,9 +79,9 @@ def assert_allowed(row: Access, request: Request) -> None:
     if isinstance(found, Member):
         # (2)
         if found.role not in row.members:
-            raise NotAllowed(
-                f"party {found.id!r}: this call is for {_or(row.members)}; it is enrolled as {found.role}"
-            )
+            people = f"people with the role {_or(row.people)}, who are no members"
+            wanted = _or(row.members) if row.members else people
+            raise NotAllowed(f"party {found.id!r}: this call is for {wanted}; it is enrolled as {found.role}")
         return
     # (3)
     if not found.roles & row.people:

@@ -61,7 +61,8 @@ class Officers(Frozen):
         if self.one_institution == "refused" and (alone := self.rule_alone):
             raise ValueError(
                 f"officers: {alone[0]} has {self.threshold} or more of them, so one institution alone can "
-                "change the policy; raise threshold, add officers of others, or say one_institution: allowed"
+                "change the policy; raise threshold, add officers of others, or say "
+                "one_institution: allowed (--one-institution-decides)"
             )
         return self
 

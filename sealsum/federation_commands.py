@@ -185,7 +185,12 @@ def propose(
         click.echo(json.dumps({**report, "officers": versions[-1].digest}))
         return
     click.echo(f"{out}: epoch {charter.epoch}, digest {charter.digest}")
-    click.echo(f"each officer reads and signs it: sealsum officer sign {out} --key KEY --out SIGNATURE")
+    compared = " --in-force CHARTER" if charter.epoch > 1 else ""
+    click.echo(
+        f"each officer reads and signs it: sealsum officer sign {out}{compared} --key KEY --out SIGNATURE"
+    )
+    if compared:
+        click.echo(f"CHARTER is each officer's own copy of the charter in force, epoch {charter.epoch - 1}")
 
 
 @federation.command(short_help="Put a charter that enough officers have signed in force.")

@@ -88,7 +88,14 @@ class JobFile(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, tree: object) -> object:
-        return with_defaults(tree)
+        try:
+            return with_defaults(tree)
+        except ValueError as error:
+            strangers = sorted(set(tree) - set(cls.model_fields)) if isinstance(tree, dict) else []
+            if not strangers:
+                raise
+            known = ", ".join(cls.model_fields)
+            raise ValueError(f"{', '.join(strangers)}: no such field, expected {known}; {error}") from error
 
     def terms(self) -> ModelTerms:
         """The model terms the job will carry.

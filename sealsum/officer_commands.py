@@ -20,6 +20,7 @@ from privacy.officers import Officer, Officers
 from privacy.wire.proposal import endorse, names_of_key, read_proposal
 from sealsum.charter_sentences import endorsed_by, judged, weak_points
 from sealsum.officer_files import read_charter_file, read_officers
+from sealsum.yaml_file import faults_of
 from silo_agent.durable import write_durably
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -67,16 +68,11 @@ def list_officers(
             federation=federation,
             version=1 if after is None else read_officers(after).version + 1,
             threshold=threshold,
-            officers=tuple(
-                Officer(name=PartyId(name), legal_entity=entity, verify_key=key)
-                for name, entity, key in sorted(named)
-            ),
+            officers=tuple(_listed(*one) for one in sorted(named)),
             one_institution="allowed" if one_institution_decides else "refused",
         )
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in fault["loc"])
-        raise ConfigurationError(f"{where or 'officers'}: {fault['msg']}") from error
+        raise ConfigurationError(f"officers of {federation}:\n{faults_of(error)}") from error
     write_durably(out, canonical_bytes(officers))
     report = {"file": str(out), "version": officers.version, "officers": officers.digest}
     if as_json:
@@ -150,6 +146,16 @@ def sign(proposal: Path, key: Path, in_force: Path | None, out: Path, yes: bool,
         click.echo(json.dumps(report))
     else:
         click.echo(f"{out}: signed by {endorsement.officer}; hand it to whoever assembles the charter")
+
+
+def _listed(name: str, legal_entity: str, verify_key: str) -> Officer:
+    try:
+        return Officer(name=PartyId(name), legal_entity=legal_entity, verify_key=verify_key)
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"--officer {name}:\n{faults_of(error)}\n"
+            "give a name in lower case, her institution, and the key that 'sealsum keys show FILE' prints"
+        ) from error
 
 
 def _must_be_new(out: Path) -> None:

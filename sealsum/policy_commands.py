@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from shutil import get_terminal_size
 from typing import ClassVar
 
 import click
@@ -71,13 +72,13 @@ def list_profiles(as_json: bool) -> None:
 @_PARENTS
 @_JSON
 def show(policy_name: str, parents: tuple[str, ...], as_json: bool) -> None:
-    """Print a threat model; with --json, every field with its effective value."""
+    """Print a threat model, and its digest to stderr; with --json, every field with its effective value."""
     loaded = read_policy(policy_name, parents)
     if as_json:
         click.echo(json.dumps({"digest": loaded.digest, "model": loaded.model.model_dump(mode="json")}))
         return
-    click.echo(f"# digest {loaded.digest}")
-    click.echo(loaded.text, nl=not loaded.text.endswith("\n"))
+    click.echo(f"digest {loaded.digest}", err=True)  # a copy made by "> ours.yaml" keeps the digest
+    click.echo(loaded.text, nl=False)
 
 
 @policy.command()
@@ -156,7 +157,7 @@ def print_table(rows: Iterable[Row]) -> None:
     for row in rows:
         effects = (row.cells[lock].effect for lock in LOCKS)
         matrix.add_row(row.threat, *("–" if effect == "not asked" else effect for effect in effects))
-    Console(width=100).print(matrix)
+    Console(width=min(100, get_terminal_size((100, 24)).columns)).print(matrix)
     for row in rows:
         click.echo(f"\n{row.threat}")
         for lock, cell in row.cells.items():

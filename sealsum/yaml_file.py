@@ -41,7 +41,14 @@ def faults_of(error: ValidationError) -> str:
 
 def _told(fault: ErrorDetails) -> str:
     where = ".".join(str(step) for step in fault["loc"])
-    told = fault["msg"].removeprefix("Value error, ")
+    told = (
+        fault["msg"]
+        .removeprefix("Value error, ")
+        .replace("String should match pattern", "expected text like")
+    )
+    if fault["type"] == "union_tag_invalid":
+        kind, known = (fault["ctx"][name] for name in ("discriminator", "expected_tags"))
+        return f"{where}.{kind.strip(chr(39))}: expected one of {known}, got {fault['ctx']['tag']!r}"
     if fault["type"] == "missing":
         return f"{where}: {told}; add it"
     if not where and fault["type"] == "value_error":

@@ -194,7 +194,9 @@ def _faults(error: ValidationError) -> list[str]:
             # Of fields together: the sentence names them, and their whole tree tells nothing.
             lines.append(f"  {field}: {fault['msg'].removeprefix('Value error, ')}")
             continue
-        lines.append(f"  {field}: {fault['msg']}; got {got}")
+        told = f"  {field}: {fault['msg'].removeprefix('Value error, ')}; got {got}"
+        remedy = {"missing": "; add it", "extra_forbidden": "; correct its name or leave it out"}
+        lines.append(told + remedy.get(fault["type"], ""))
     return lines
 
 

@@ -56,7 +56,10 @@ def propose_charter(authority: Authority, change: Change) -> EndorsedCharter:
     # (2)
     strangers = sorted(set(change.remove) - {party.party for party in parties})
     if strangers:
-        raise ConfigurationError(f"--remove: nobody of that name is enrolled: {', '.join(strangers)}")
+        known = ", ".join(sorted(party.party for party in parties))
+        raise ConfigurationError(
+            f"--remove: expected parties that are enrolled ({known}), got {', '.join(strangers)}"
+        )
     # (3)
     policy = change.policy or authority.policy()
     members = members_of(party for party in parties if party.party not in change.remove)

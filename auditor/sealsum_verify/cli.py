@@ -68,7 +68,7 @@ def as_text(report: Report) -> str:
     lines += [f"      withheld, so not verified: {what}" for what in report.withheld]
     if report.fault is not None:
         return _plain("\n".join([*lines, "", f"NOT VERIFIED  {report.fault}"]))
-    facts = "  ".join(f"{name} {value}" for name, value in report.summary.items())
+    facts = "\n          ".join(f"{name} {_shown(value)}" for name, value in report.summary.items())
     trust = f"under the officers you gave ({report.officers})"
     if not report.pinned:
         trust = f"NOT PINNED: compare this digest with the federation's officers: {report.officers}"
@@ -81,6 +81,13 @@ def _passed(report: Report, number: int) -> bool | None:
     return None if number > report.passed + 1 else number <= report.passed
 
 
+def _shown(value: object) -> object:
+    """A map or list as words; an empty one is "none"."""
+    if isinstance(value, dict):
+        value = [f"{name} {count}" for name, count in value.items()]
+    return ", ".join(value) or "none" if isinstance(value, list) else value
+
+
 def _plain(text: str) -> str:
     """A pack may hold control characters; a terminal must not obey them."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)
@@ -88,5 +95,5 @@ def _plain(text: str) -> str:
 
 def _digest(text: str) -> str:
     if ATOMS["hex"].fullmatch(text) is None:
-        raise argparse.ArgumentTypeError("expected 64 lower-case hex digits")
+        raise argparse.ArgumentTypeError(f"expected 64 lower-case hex digits, got {text[:80]!r}")
     return text

@@ -113,7 +113,8 @@ class PersonClient:
                         raise TooLarge(f"{path}: expected at most {_BYTES_MAX} bytes, got more")
         except httpx.HTTPError as error:
             raise Unreachable(
-                f"{self._server}{path}: no answer ({type(error).__name__}); check --server, --ca and proxy"
+                f"{self._server}{path}: no answer ({type(error).__name__}); check --server, --ca and proxy, "
+                "and with --cert that the server has its CA (operators.ca)"
             ) from error
         if not response.is_success:
             fault: PeerFault = fault_from(self._server + path, response.status_code, raw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import sys
 import tokenize
 import zipfile
@@ -195,6 +196,17 @@ def test_the_command_ends_with_0_for_a_verified_pack(
     said = capsys.readouterr().out
     assert said.count("✓") == len(CHECKS)
     assert "NOT PINNED" not in said
+
+
+def test_each_fact_of_a_verdict_has_a_line_of_its_own_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack = tmp_path / "evidence.zip"
+    pack.write_bytes(shared_pack())
+    main([str(pack)])
+    facts = capsys.readouterr().out.partition("VERIFIED")[2]
+    assert not set("{}[]") & set(facts)
+    assert re.search(r"(?m)^ +job \S+$", facts)
 
 
 def test_the_command_says_when_the_officers_are_not_pinned(

@@ -105,9 +105,17 @@ def test_list_names_every_profile() -> None:
         assert name in _run("list")
 
 
-def test_show_prints_the_text_under_its_digest() -> None:
+def test_a_copy_of_what_show_prints_is_the_same_threat_model(tmp_path: Path) -> None:
     loaded = read_policy("demo-hospitals")
-    assert _run("show", "demo-hospitals") == f"# digest {loaded.digest}\n{loaded.text}"
+    result = CliRunner().invoke(policy, ["show", "demo-hospitals"])
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(result.stdout)
+    assert result.stderr == f"digest {loaded.digest}\n"
+    assert read_policy(str(copy)).digest == loaded.digest
+
+
+def test_show_prints_every_effective_value_as_json() -> None:
+    loaded = read_policy("demo-hospitals")
     shown = json.loads(_run("show", "demo-hospitals", "--json"))
     assert shown["digest"] == loaded.digest
     assert shown["model"]["spec"]["limits"]["upload_bytes_max"] == 64 << 20

@@ -56,6 +56,17 @@ def test_the_seed_fixes_the_first_weights(tmp_path: Path) -> None:
     assert not np.array_equal(first, other)
 
 
+def test_a_misspelt_field_is_named_before_what_its_absence_causes(tmp_path: Path) -> None:
+    text = TEXT.replace("rounds: 20", "ronds: 20").replace("noise_multiplier", "target_epsilon")
+    with pytest.raises(ConfigurationError, match=r"(?m)^  ronds: no such field, expected job, .*, rounds, "):
+        read(tmp_path, text)
+
+
+def test_an_unknown_kind_of_feature_is_named_with_those_that_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"kind: expected one of 'numeric', .*, got 'numerc'"):
+        read(tmp_path, TEXT.replace("kind: numeric", "kind: numerc"))
+
+
 def test_every_fault_is_reported_with_its_field(tmp_path: Path) -> None:
     text = (
         TEXT.replace("rounds: 20", "rounds: none")
