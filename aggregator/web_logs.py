@@ -24,7 +24,7 @@ COSIGNED_BYTES_MAX: Final = 1 << 18
 OPEN_FIELDS: Final = frozenset({"job", "context", "round", "charter", "model", "size", "root"})
 """What a silo may read of every entry; the rest names other silos, reasons and survivors."""
 
-Size = Annotated[int | None, Query(ge=0)]
+Size = Annotated[int | None, Query(ge=0, lt=1 << 53)]
 Count = Annotated[int, Query(ge=0)]
 From = Annotated[int, Query(ge=0, alias="from")]
 

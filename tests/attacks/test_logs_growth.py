@@ -67,3 +67,10 @@ async def test_one_researcher_does_not_fill_the_queue_that_all_silos_judge(tmp_p
             assert "at most 2 open jobs of researcher" in answer.json()["detail"]
             assert (await client.post("/v1/jobs", content=again)).status_code == 200
             assert (await client.get("/v1/jobs/three")).status_code == 404
+
+
+@on_loop
+async def test_a_size_that_no_database_holds_is_refused_as_a_number(tmp_path: Path) -> None:
+    answer = await Log(tmp_path).get("/v1/log", size=1 << 70)
+    assert answer.status_code == 400
+    assert "size" in answer.json()["detail"]
