@@ -43,6 +43,7 @@ from aggregator.web_logs import add_log_routes
 from aggregator.web_readiness import add_readiness_routes
 from aggregator.web_share_server import share_server_app
 from aggregator.witnesses import Witnesses
+from audit_sinks.settings import sinks_or_default
 from privacy.errors import ConfigurationError
 from privacy.keystore import Identity, load_identity, read_file
 from privacy.plan import SchemeName
@@ -93,7 +94,7 @@ def assemble_aggregator(
     openfhe = python_of(settings.threshold_he)
     if settings.threshold_he is not None or scheme in JOINT_KEY_SCHEMES:
         assert_openfhe(openfhe)
-    store = _store(settings, identity)
+    store = _store(settings, identity, held)
     with store.write() as transaction:
         keep_charter(transaction, held.charter.digest, held.endorsed)
     bell = Bell()
@@ -145,7 +146,7 @@ def assemble_share_server(
         LedgerDamaged: the log does not verify.
     """
     identity, held = _enrolled(settings, "share_server")
-    store = _store(settings, identity)
+    store = _store(settings, identity, held)
     with store.write() as transaction:
         transaction.record("started", party=identity.pin.party, charter=held.charter.digest)
     charters = Succession(identity, held)
@@ -178,9 +179,12 @@ def _enrolled(settings: ServerSettings, role: Role) -> tuple[Identity, HeldChart
     return identity, hold_charter(identity, role, offered)
 
 
-def _store(settings: ServerSettings, identity: Identity) -> Store:
+def _store(settings: ServerSettings, identity: Identity, held: HeldCharter) -> Store:
     log = AuditLog(identity.pin.federation, identity.pin.party, identity.signing)
-    return Store(settings.database, log)
+    sinks = sinks_or_default(settings.audit_sinks, settings.state_dir, settings.state_dir)
+    store = Store(settings.database, log, settings.state_dir, sinks, settings.audit_wait_s)
+    store.sinks.assert_enough([held.policy])
+    return store
 
 
 def _witnesses(store: Store, charters: Succession) -> Witnesses:

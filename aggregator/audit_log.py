@@ -56,6 +56,7 @@ class AuditLog:
         self._committed = Frontier()
         self._pending = Frontier()
         self._signed: Checkpoint | None = None
+        self._fresh: list[Record] = []
 
     def append(self, connection: Connection, kind: str, body: Mapping[str, Any]) -> Record:
         """Add one entry within the caller's transaction: a decision and its entry stand or fall together.
@@ -72,6 +73,7 @@ class AuditLog:
         except IntegrityError as error:
             raise Overtaken from error
         self._pending = frontier
+        self._fresh.append(record)
         return record
 
     @property
@@ -85,13 +87,16 @@ class AuditLog:
             self._signed = sign_checkpoint(self.origin, self.head, self._key)
         return self._signed
 
-    def committed(self) -> None:
-        """The transaction's entries are on disk."""
+    def committed(self) -> list[Record]:
+        """The transaction's entries are on disk; returns them."""
         self._committed = self._pending
+        fresh, self._fresh = self._fresh, []
+        return fresh
 
     def rolled_back(self) -> None:
         """A transaction with entries in it did not happen."""
         self._pending = self._committed
+        self._fresh = []
 
     def check_ours(self, connection: Connection) -> None:
         """Whether the database still ends where this process left it.
@@ -107,6 +112,11 @@ class AuditLog:
     def lines(self, connection: Connection, size: int | None = None) -> Iterator[bytes]:
         """The first ``size`` entries (all of them if left out) as their lines, in order."""
         return (line for _, line, _ in self._rows(connection, size))
+
+    def lines_from(self, connection: Connection, first: int, most: int) -> list[bytes]:
+        """At most ``most`` entries from the number ``first`` on, as their lines."""
+        query = select(log_entries.c.line).where(log_entries.c.seq >= first).order_by(log_entries.c.seq)
+        return list(connection.execute(query.limit(most)).scalars())
 
     def consistency(self, connection: Connection, first: int, second: int) -> tuple[Digest, ...]:
         """Proof that the first ``second`` entries begin with the first ``first``.

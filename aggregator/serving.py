@@ -26,6 +26,7 @@ def run_aggregator(config: Path) -> None:
     os.umask(_PRIVATE_UMASK)
     log_to_stderr(settings.log_level)
     server = assemble_aggregator(settings)
+    server.state.store.sinks.start()
     uvloop.run(
         serve(
             server.app,
@@ -49,6 +50,7 @@ def run_share_server(config: Path) -> None:
     os.umask(_PRIVATE_UMASK)
     log_to_stderr(settings.log_level)
     server = assemble_share_server(settings)
+    server.store.sinks.start()
     uvloop.run(
         serve(
             server.app,

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from aggregator.database import checked_url
 from aggregator.operators.settings import OidcSettings, OperatorsSettings
+from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.keystore import read_file
@@ -47,6 +48,10 @@ class ServerSettings(Frozen):
     """People who come by client certificate, and API tokens (``docs/access.md``)."""
     oidc: OidcSettings | None = None
     """The issuer whose access tokens are taken; none if left out."""
+    audit_sinks: Sinks = ()
+    """Where copies of the log go (``docs/logs.md``); ``audit.jsonl`` in ``state_dir`` if left out."""
+    audit_wait_s: WaitSeconds = WAIT_S
+    """How long an opening waits for a sink to take what was logged before it."""
     log_level: Annotated[str, Field(pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
 
     @property
@@ -110,6 +115,8 @@ def load_settings(path: Path, model: type[S]) -> S:
     except ValidationError as error:
         lines = [f"  {_told(fault)}" for fault in error.errors(include_url=False)]
         raise ConfigurationError("\n".join([f"{path}:", *lines])) from error
+    sinks = sinks_or_default(settings.audit_sinks, settings.state_dir, base)
+    settings = settings.model_copy(update={"audit_sinks": sinks})
     if isinstance(settings, AggregatorSettings):
         return settings.model_copy(update={"threshold_he": anchored(settings.threshold_he, base)})
     return settings

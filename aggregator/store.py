@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from aggregator.audit_log import AuditLog, Overtaken
 from aggregator.database import create_tables, open_database
@@ -25,6 +26,9 @@ from aggregator.statements import (
     SET_PHASE,
 )
 from aggregator.tables import metadata
+from audit_sinks.feed import Feed
+from audit_sinks.settings import WAIT_S, SinkSettings
+from audit_sinks.sinks import AuditSinks, Taken
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
 from privacy.ids import Context, Digest, JobId, PartyId
@@ -37,11 +41,18 @@ SERIALIZATION_FAILURE: Final = "40001"
 class Store:
     """One database of one process. A state and the log entry that explains it change in one transaction."""
 
-    def __init__(self, url: str, log: AuditLog) -> None:
-        """Open it and check its log.
+    def __init__(
+        self,
+        url: str,
+        log: AuditLog,
+        state_dir: Path,
+        sinks: Sequence[SinkSettings],
+        sinks_wait_s: float = WAIT_S,
+    ) -> None:
+        """Open it and check its log; copies of its entries go to ``sinks`` once these are started.
 
         Raises:
-            ConfigurationError: see ``open_database``. LedgerDamaged: the log does not verify.
+            ConfigurationError: see ``open_database``, ``AuditSinks``. LedgerDamaged: the log does not verify.
         """
         self._engine = open_database(url)
         self.log = log
@@ -51,19 +62,27 @@ class Store:
             create_tables(self._engine, metadata)
             with self._engine.begin() as connection:
                 log.verify(connection)
+            self._feed = Feed(log.origin, log.head.size, lambda: log.head, self._stored)
+            self.sinks = AuditSinks(sinks, state_dir, self._feed, sinks_wait_s)
             undo.pop_all()
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
         """A transaction: everything in it is durable when the block ends, or nothing of it happened.
 
+        What sinks have failed or come back since the last one is entered along with it.
+
         Raises:
             Overtaken: another process has written to this database.
         """
         done = False
+        news = self.sinks.news()
         try:
             with self._engine.begin() as connection:
-                yield Writer(connection, self.log)
+                writer = Writer(connection, self.log)
+                for one in news:
+                    writer.record(one.kind, **one.body)
+                yield writer
             done = True
         except OperationalError as error:
             # Within one process transactions follow one another, so only another process's can clash.
@@ -72,9 +91,12 @@ class Store:
             raise
         finally:
             if done:
-                self.log.committed()
+                fresh = self.log.committed()
+                if fresh:
+                    self._feed.grown(fresh)
             else:
                 self.log.rolled_back()
+                self.sinks.put_back(news)
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
@@ -83,8 +105,21 @@ class Store:
             yield Reader(connection, self.log)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Let sinks have what they take at once; let go of the database."""
+        self.sinks.close()
         self._engine.dispose()
+
+    def _stored(self, first: int, most: int) -> list[bytes]:
+        """Older entries, for a sink that is behind.
+
+        Raises:
+            OSError: the database does not answer; a sink's thread tries again.
+        """
+        try:
+            with self._engine.connect() as connection:
+                return self.log.lines_from(connection, first, most)
+        except DBAPIError as error:
+            raise OSError("the log's database does not answer") from error
 
 
 class Reader:
@@ -177,12 +212,13 @@ class Writer(Reader):
         self.connection.execute(ADD_MESSAGE, row)
         return True
 
-    def add_opening(self, ctx: Context, survivors: Digest) -> None:
-        """Use up the one opening of this context.
+    def add_opening(self, ctx: Context, survivors: Digest, taken: Taken) -> None:
+        """Use up the one opening of this context; ``taken``: what was logged before is at a sink.
 
         Raises:
             Conflict: it has been used.
         """
+        assert taken.size <= self.log.head.size  # noqa: S101 - evidence of this log
         try:
             self.connection.execute(ADD_OPENING, {"ctx": ctx, "survivors": survivors})
         except IntegrityError as error:

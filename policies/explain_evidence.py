@@ -12,7 +12,7 @@ from policies.sentence import Sentence, spoken
 def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
     """Approvals, witnesses, logs and their life."""
     spec = model.spec
-    approvals = spec.require.approvals
+    approvals, evidence = spec.require.approvals, spec.evidence
     roles = " or ".join(spoken(role) for role in approvals.roles)
     people = "one of its people has"
     if approvals.n > 1:
@@ -29,6 +29,14 @@ def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
         f"{witnesses} silos must have cosigned one before others go on.",
         f"any two sets of {witnesses} then share a silo that does not collude ({colluding_silos(spec)} may)",
     )
+    places = (
+        "an audit sink" if evidence.sinks_min == 1 else f"one of at least {evidence.sinks_min} audit sinks"
+    )
+    if evidence.fail_closed:
+        yield Sentence(
+            f"No party trains on data or opens a sum before {places} of its own has what it logged.",
+            "evidence.fail_closed is true; each party keeps to it for itself",
+        )
     yield Sentence(
         f"What happened can be proven for {spec.retention.evidence_days} days: logs, ledgers, approvals and "
         "packs are not removed before.",
@@ -37,7 +45,7 @@ def agreed_and_proven(model: ThreatModel) -> Iterator[Sentence]:
 
 
 def neither_agreed_nor_proven(model: ThreatModel) -> Iterator[Sentence]:
-    """Where witnesses are too few, and where a rule stands in for people."""
+    """Where witnesses are too few, a rule stands in for people, or nobody else has a log."""
     spec = model.spec
     yield Sentence(
         f"Two histories of a log in a federation of more than {largest_witnessed(spec)} silos, each shown to "
@@ -48,4 +56,9 @@ def neither_agreed_nor_proven(model: ThreatModel) -> Iterator[Sentence]:
         yield Sentence(
             "A job that nobody at a silo has looked at: a silo's written rule may say yes for a person.",
             "require.approvals.automatic is allowed",
+        )
+    if not spec.evidence.fail_closed:
+        yield Sentence(
+            "A party whose audit sinks take nothing: it goes on, and only its own disk knows what it did.",
+            "evidence.fail_closed is false, for synthetic data only",
         )

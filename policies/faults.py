@@ -19,8 +19,6 @@ NOT_ENFORCED: Mapping[str, str] = {
     "spec.require.cert_max_ttl": "a longest certificate life: certificates are not renewed",
     "spec.release.metrics.min_cohort": "a minimum of its own for metrics: limits.min_silos_open holds",
     "spec.release.model.approvals": "approvals before a release: silos approve a job before they take part",
-    "spec.evidence.sinks_min": "a second place for logs: each party has one, and silos keep copies of heads",
-    "spec.evidence.fail_closed": "going on without a log: what is not logged is not done, always",
     "spec.retention.updates": "a time to keep updates: shares and ciphertexts are removed with their round",
     "spec.retention.updates_hours": "a time to keep updates: shares and ciphertexts go with their round",
     "spec.retention.evidence": "a period in this spelling: write retention.evidence_days",

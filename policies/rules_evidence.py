@@ -35,6 +35,18 @@ def witnesses_reachable(model: ThreatModel) -> Iterator[Finding]:
         )
 
 
+def open_failure_only_for_synthetic(model: ThreatModel) -> Iterator[Finding]:
+    """A party that goes on while nobody else has its log may lose with one disk what it did."""
+    if not model.spec.evidence.fail_closed and model.spec.data_class != "synthetic":
+        yield Finding(
+            "uncopied_on_real_data",
+            "with fail_closed: false a party trains and opens while no audit sink has what it logged",
+            "evidence.fail_closed: true, or data_class: synthetic",
+            f"fail_closed: false, data_class: {model.spec.data_class}",
+            "remove the line fail_closed: false",
+        )
+
+
 def several_approvers_are_people(model: ThreatModel) -> Iterator[Finding]:
     """Two approvers are asked for so that two people look; a rule that answers for them is none."""
     approvals = model.spec.require.approvals

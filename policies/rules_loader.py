@@ -35,6 +35,7 @@ from policies.rules_dp import (
 )
 from policies.rules_evidence import (
     approvers_have_roles,
+    open_failure_only_for_synthetic,
     several_approvers_are_people,
     witnesses_outnumber_colluders,
     witnesses_reachable,
@@ -263,5 +264,6 @@ LOADER_RULES: tuple[LoaderRule, ...] = (
     LoaderRule(approvers_have_roles, ("require.approvals",)),
     LoaderRule(witnesses_outnumber_colluders, ("evidence.witnesses_min", *_COLLUDING)),
     LoaderRule(witnesses_reachable, ("evidence.witnesses_min", "limits.min_silos_open")),
+    LoaderRule(open_failure_only_for_synthetic, ("evidence.fail_closed", "data_class")),
 )
 """Every rule of the loader, in the order of the file it judges."""

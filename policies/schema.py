@@ -212,11 +212,15 @@ class Release(Frozen):
 
 
 class EvidenceRequirement(Frozen):
-    """Who vouches that all are shown one history of what was done."""
+    """Who vouches that all are shown one history of what was done, and where it is copied to."""
 
     witnesses_min: Annotated[Whole, Field(ge=1, le=1000)] | None = None
     """Silos that must have cosigned a server's log before others rely on it; left out, the least that is safe
     (``Spec.witnesses_needed``)."""
+    sinks_min: Annotated[Whole, Field(ge=1, le=2)] = 1
+    """Places that each party copies its log to."""
+    fail_closed: Flag = True
+    """No training and no opening before one of them has what was logged; false for synthetic data only."""
 
 
 class Retention(Frozen):

@@ -174,6 +174,8 @@ STRICTNESS: Mapping[str, Order] = {
     "release.model.to": Ranked(("researchers", "silos")),
     "release.model.when": Ranked(("every_round", "job_end")),
     "evidence.witnesses_min": _MORE,
+    "evidence.sinks_min": _MORE,
+    "evidence.fail_closed": _YES,
     "retention.evidence_days": _MORE,
 }
 """Path → order, for every field of the schema. ``epsilon_fallback`` is judged by its three caps in force."""

@@ -55,6 +55,7 @@ class AuditCommands(LazyGroup):
         "report": Lazy(
             "sealsum.redact_command:report", "Verify a pack and write its report with the verdict."
         ),
+        "ocsf": Lazy("sealsum.ocsf_command:ocsf", "Turn a log file into OCSF events."),
         "hold": Lazy("sealsum.retention_commands:hold", "Legal holds: evidence that must not go."),
         "expire": Lazy("sealsum.retention_commands:expire", "Delete packs that nothing keeps any longer."),
     }

@@ -39,8 +39,7 @@ from silo_agent.whole_ledgers import WholeLedgers
 
 _log = logging.getLogger(__name__)
 
-EXIT_DONE = 0
-EXIT_BUDGET = 4
+EXIT_DONE, EXIT_BUDGET = 0, 4
 
 
 class Agent:
@@ -74,6 +73,7 @@ class Agent:
         with FederationClient(identity, settings.aggregator_url, proxy=proxy, stopping=stopping) as first:
             self._pin.offer(ask_for_charter(first))
         self._meet()
+        self._attendance.copies.assert_enough(self._site.policies)
 
     def _meet(self) -> None:
         """Derive who there is, and connections to them, from the charter in force."""

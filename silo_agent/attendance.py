@@ -26,6 +26,7 @@ from privacy.secagg.threshold.interpreter import python_of
 from privacy.secagg.threshold.kept import OpenFhe
 from privacy.wire.envelope import Envelope
 from silo_agent.approvals.desk import ApprovalDesk
+from silo_agent.audit_copies import AuditCopies
 from silo_agent.checked_model import CheckedModel, check_evaluated
 from silo_agent.datasets import Datasets, assert_readable
 from silo_agent.delivery import Delivery
@@ -94,6 +95,7 @@ class Attendance:
         self._openfhe = OpenFhe(python_of(settings.threshold_he))
         self._memory = RoundMemory(settings.state_dir / "rounds.json")
         self.witnessing = Witnessing(Witness(settings.state_dir, identity, books))
+        self.copies = AuditCopies(settings, self.witnessing.witness.log)
         self.outbox = Outbox(settings.state_dir / "outbox")
         self.job_secrets = JobSecrets(settings.state_dir)
         self._foresight: Future[None] | None = None
@@ -105,6 +107,7 @@ class Attendance:
         """End the thread that computes ahead, and OpenFHE."""
         self._thread.shutdown(wait=True)
         self._openfhe.close()
+        self.copies.close()
         self.witnessing.witness.close()
 
     def take_part(self, envelope: Envelope, site: Site, delivery: Delivery) -> Attended:
@@ -114,8 +117,9 @@ class Attendance:
         hashed here, and, under DP, whether it can be trained privately; (3) a round that is never charged,
         or in which something is signed before it is, is remembered (the ledger remembers the others); (4)
         what the scheme agrees on with the others beforehand; (5) RESERVE, before data are read; (6) read;
-        (7) BEGIN, before batches and noise are drawn; the log is cosigned; (8) train; (9) what the scheme
-        agrees on only now; encode, seal, sign; (10) outbox; (11) SETTLE.
+        (7) an audit sink has what was logged; BEGIN, before batches and noise are drawn; the log
+        is cosigned; (8) train; (9) what the scheme agrees on only now; encode, seal, sign; (10) outbox; (11)
+        SETTLE.
 
         Raises:
             SealsumError: the first of these that says no. From (5) on the round stays charged.
@@ -153,6 +157,7 @@ class Attendance:
         least = site.min_records(invitation.dataset)
         records = self._datasets.read(invitation.dataset, invitation.job, least)
         # (7)
+        self.copies.gate(site.policies)
         if reserved is not None:
             ledger.begin(reserved, datetime.now(UTC))
         self.witnessing.attest(sighting, delivery, durably=reserved is None)

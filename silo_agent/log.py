@@ -12,9 +12,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+from audit_sinks.feed import Feed
 from privacy.errors import (
     ConfigurationError,
     LedgerDamaged,
@@ -45,9 +47,12 @@ Kind = Literal[
     "reserved",
     "round_refused",
     "witness_refused",
+    "sink_failed",
+    "sink_recovered",
 ]
 """What a silo's log may hold: that its agent started, under which charter it works, what people or rules said
-of a job, blocks of rounds charged, rounds it refused, and logs of others that it did not believe."""
+of a job, blocks of rounds charged, rounds it refused, logs of others that it did not believe, and audit
+sinks that took nothing."""
 FILE: Final = "log.jsonl"
 CHECKPOINT: Final = "checkpoint"
 
@@ -73,6 +78,7 @@ class SiloLog:
         self._key = key
         self._guard = threading.Lock()
         self._failed = False
+        self._feed: Feed | None = None
         self._frontier = Frontier()
         self._heads = [_head(self._frontier)]
         self._size = 0
@@ -116,6 +122,24 @@ class SiloLog:
     def _append(self, record: Record) -> None:
         self._frontier, _ = self._frontier.append(record.leaf_hash(self.origin))
         self._heads.append(_head(self._frontier))
+        if self._feed is not None:
+            self._feed.grown([record])
+
+    def feed(self) -> Feed:
+        """Its entries for audit sinks, from now on also as they come; also those that others have added."""
+        with self._alone():
+            if self._feed is None:
+                self._feed = Feed(self.origin, self.head.size, lambda: self.head, self._lines_from)
+            return self._feed
+
+    def _lines_from(self, first: int, most: int) -> list[bytes]:
+        with self.path.open("rb") as file:
+            return [line.rstrip(b"\n") for line in islice(file, first, first + most)]
+
+    def refresh(self) -> None:
+        """Take in what other processes at this silo have added."""
+        with self._alone():
+            pass
 
     def record(self, kind: Kind, fields: Mapping[str, Any]) -> Record:
         """Add one entry; it is on disk when this returns. Values hold no floats.

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
+from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
 from privacy.canonical import Frozen, Real
 from privacy.errors import ConfigurationError
 from privacy.ids import HexDigest, Name
@@ -101,6 +102,10 @@ class SiloSettings(Frozen):
     """Further model adapters, as ``name: package.module:Class``; only the silo names code."""
     threshold_he: ThresholdHeSettings | None = None
     """The Python that runs OpenFHE for threshold_bfv and threshold_ckks; this one if left out."""
+    audit_sinks: Sinks = ()
+    """Where copies of the silo's log go; ``audit.jsonl`` in ``state_dir`` if left out."""
+    audit_wait_s: WaitSeconds = WAIT_S
+    """How long a training waits for a sink to take what was logged before it."""
     proxy: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -231,6 +236,7 @@ def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:
     return settings.model_copy(
         update={
             "state_dir": base / settings.state_dir,
+            "audit_sinks": sinks_or_default(settings.audit_sinks, base / settings.state_dir, base),
             "datasets": datasets,
             "threshold_he": anchored(settings.threshold_he, base),
             "threat_model": str(base / settings.threat_model)

@@ -89,10 +89,10 @@ class AdditiveFlow:
             current.admitted, survivors, charter, self._state.held.policy, opened_before=opened
         )
         await self._complete_manifests(current, survivors[0].message)
-        keep(self._state, current, "clear", [*sets, *signed], "cohort_cleared", cleared)
+        await keep(self._state, current, "clear", [*sets, *signed], "cohort_cleared", cleared)
         answers = await self._from_servers(plan, lambda server: self._servers.release(server, ctx, signed))
         shares = open_of_servers(charter, plan, answers, OpeningShare, "opening")
-        keep(self._state, current, "record", answers, "sum_opened", cleared)
+        await keep(self._state, current, "record", answers, "sum_opened", cleared)
         return self._opened(cleared, shares)
 
     async def resume(self, round_: Round) -> OpenedSum:

@@ -108,7 +108,7 @@ def admit_submission(
         raise
 
 
-def keep(
+async def keep(
     state: AggregatorState,
     current: OpenRound,
     event: Event,
@@ -118,11 +118,13 @@ def keep(
 ) -> None:
     """Messages, the phase they lead to and its log entry, in one transaction.
 
-    ``record`` is on disk before anything is opened: whatever happens from here on, no second opening.
+    ``record`` is on disk before anything is opened: whatever happens from here on, no second opening. Before
+    either event an audit sink has taken all that was logged (``evidence.fail_closed``).
 
     Raises:
-        Unprocessable: a survivor was revoked since the round began.
+        PolicyRefusal: no sink has. Unprocessable: a survivor was revoked since the round began.
     """
+    taken = await state.store.sinks.gate_beside([state.held.policy])
     plan = current.round.plan
     if event == "clear" or not plan.servers:  # what share servers have released is opened
         assert_none_revoked(plan, cleared.survivors, state.charters.revoked)
@@ -132,7 +134,7 @@ def keep(
         for envelope in envelopes:
             transaction.add_message(current.ctx, envelope.sender, envelope)
         if event == "record":
-            transaction.add_opening(current.ctx, cleared.survivors_digest)
+            transaction.add_opening(current.ctx, cleared.survivors_digest, taken)
         transaction.set_phase(current.ctx, phase)
         transaction.record(
             kind, context=current.ctx, survivors=list(cleared.survivors), digest=cleared.survivors_digest

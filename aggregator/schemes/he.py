@@ -95,9 +95,9 @@ class HeFlow:
         manifests = await self._collect(current)
         current.round.step("close")
         current.round.step("agree")
-        cleared = self._clear(current, manifests)
+        cleared = await self._clear(current, manifests)
         summed = await self._add(current, cleared, manifests)
-        keep(self._state, current, "record", [summed], "sum_opened", cleared)
+        await keep(self._state, current, "record", [summed], "sum_opened", cleared)
         agreement = await self._hear(current, summed, manifests)
         return OpenedSum(cleared, agreement.total)
 
@@ -185,7 +185,7 @@ class HeFlow:
         current.noted["he_manifest", silo] = noted
         return manifest
 
-    def _clear(
+    async def _clear(
         self, current: OpenRound, manifests: dict[SiloId, Verified[CiphertextManifest]]
     ) -> ClearedCohort:
         """Sign the survivors and pass the release gate."""
@@ -201,7 +201,7 @@ class HeFlow:
         with self._state.store.read() as view:
             opened = view.opening(current.ctx) is not None
         cleared = self._cleared(current.admitted, own, opened_before=opened)
-        keep(self._state, current, "clear", [own], "cohort_cleared", cleared)
+        await keep(self._state, current, "clear", [own], "cohort_cleared", cleared)
         return cleared
 
     def _cleared(self, admitted: AdmittedPlan, survivors: Envelope, opened_before: bool) -> ClearedCohort:

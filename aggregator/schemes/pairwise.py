@@ -91,7 +91,7 @@ class PairwiseFlow:
         current.round.step("close")
         agreed = await steps.consistency(masked)
         current.round.step("agree")
-        cleared = self._clear(current, agreed)
+        cleared = await self._clear(current, agreed)
         half = await steps.unmask(agreed)
         return OpenedSum(cleared, MaskedParts(self._state, agreed, half).total)
 
@@ -108,7 +108,7 @@ class PairwiseFlow:
         await asyncio.to_thread(self._state.parts.scrub, ctx)
         return True
 
-    def _clear(self, current: OpenRound, agreed: Agreed) -> ClearedCohort:
+    async def _clear(self, current: OpenRound, agreed: Agreed) -> ClearedCohort:
         """Sign the survivors whom t of them have signed, pass the release gate, and use up the opening."""
         state, charter = self._state, self._state.held.charter
         statement = agreed.statement
@@ -128,8 +128,8 @@ class PairwiseFlow:
             signatures=list(agreed.signatures.values()),
         )
         evidence = [*agreed.masked.shares.keys.relay, *agreed.relay, own]
-        keep(state, current, "clear", evidence, "cohort_cleared", cleared)
-        keep(state, current, "record", [], "sum_opened", cleared)
+        await keep(state, current, "clear", evidence, "cohort_cleared", cleared)
+        await keep(state, current, "record", [], "sum_opened", cleared)
         return cleared
 
 

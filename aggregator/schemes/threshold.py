@@ -119,10 +119,10 @@ class ThresholdFlow:
         current.round.step("close")
         await steps.uploads(closed)
         current.round.step("agree")
-        cleared = self._clear(current, closed, commits.relay)
+        cleared = await self._clear(current, closed, commits.relay)
         files = RoundFiles(self._state.parts, self._state.sums, closed)
         summed = await asyncio.to_thread(files.add, self._state)
-        keep(self._state, current, "record", [summed], "sum_opened", cleared)
+        await keep(self._state, current, "record", [summed], "sum_opened", cleared)
         partials = await steps.partials(closed, summed)
         with self._state.store.write() as transaction:
             for silo, partial in partials.partials.items():
@@ -148,7 +148,7 @@ class ThresholdFlow:
         state = self._state
         return terms_of(plan, state.me, state.identity.signing.verify_key)
 
-    def _clear(
+    async def _clear(
         self, current: OpenRound, closed: ManifestsClosed, commits: tuple[Envelope, ...]
     ) -> ClearedCohort:
         """Sign whose updates are summed, and pass the release gate."""
@@ -168,7 +168,7 @@ class ThresholdFlow:
             state.held.policy,
             opened_before=opened,
         )
-        keep(state, current, "clear", [*commits, own], "cohort_cleared", cleared)
+        await keep(state, current, "clear", [*commits, own], "cohort_cleared", cleared)
         return cleared
 
 

@@ -201,11 +201,12 @@ class ShareServer:
         """Release this server's share of the sum, once per context:
 
         (1) every server's survivor set, signed, one each; (2) the same set was released before: the same
-        answer, another one: refused; (3) the release gate clears the cohort; (4) the release is on disk,
-        under a database key that exists once, before anything leaves.
+        answer, another one: refused; (3) the release gate clears the cohort; (4) an audit sink
+        has taken what was logged before; the release is on disk, under a database key that exists once,
+        before anything leaves.
 
         Raises:
-            Unprocessable: (1). Conflict: (2). PolicyRefusal: (3). OutOfOrder: nothing is agreed.
+            Unprocessable: (1). Conflict: (2). PolicyRefusal: (3), (4). OutOfOrder: nothing is agreed.
         """
         admitted = self._state.rounds.of(ctx)
         async with self._state.locks[ctx]:
@@ -230,8 +231,9 @@ class ShareServer:
             share = OpeningShare(server=self._state.me, survivors=cleared.survivors_digest, parts=parts)
             envelope = self._state.sign(share, "opening", ctx)
             # (4)
+            taken = await self._state.store.sinks.gate_beside([self._state.policy])
             with self._state.store.write() as transaction:
-                transaction.add_opening(ctx, cleared.survivors_digest)
+                transaction.add_opening(ctx, cleared.survivors_digest, taken)
                 transaction.add_message(ctx, self._state.me, envelope)
                 transaction.set_phase(ctx, phase)
                 transaction.record(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from aggregator.assembly import Aggregator
+from audit_sinks.sinks import Taken
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.errors import Conflict, LedgerDamaged
 from privacy.ids import Context, Digest
@@ -172,7 +173,7 @@ async def test_the_database_itself_refuses_a_second_opening_and_a_repeated_round
             pytest.raises(Conflict, match="a second is refused"),
             aggregator.state.store.write() as transaction,
         ):
-            transaction.add_opening(ctx, Digest("0" * 64))
+            transaction.add_opening(ctx, Digest("0" * 64), Taken(0))
         with (
             pytest.raises(Conflict, match="a round never repeats"),
             aggregator.state.store.write() as transaction,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final, TypeAlias
 
 from aggregator.audit_log import AuditLog, Overtaken
 from aggregator.store import Store
+from audit_sinks.sinks import Taken
 from privacy.errors import Conflict
 from privacy.identity import SigningKey
 from privacy.ids import Context, Digest, PartyId
@@ -21,7 +24,7 @@ Outcomes: TypeAlias = "Queue[tuple[int, int, str]]"
 
 def open_store(url: str, key: SigningKey) -> Store:
     """A store as a server's process opens it."""
-    return Store(url, AuditLog("fed", PartyId("aggregator"), key))
+    return Store(url, AuditLog("fed", PartyId("aggregator"), key), Path(mkdtemp()), ())
 
 
 def race(url: str, pem: bytes, racer: int, logged: bool, barrier: Barrier, outcomes: Outcomes) -> None:
@@ -32,7 +35,7 @@ def race(url: str, pem: bytes, racer: int, logged: bool, barrier: Barrier, outco
             with store.write() as transaction:
                 assert transaction.phase(ctx) == "cleared"  # takes its snapshot before the race
                 barrier.wait(60)
-                transaction.add_opening(ctx, SURVIVORS)
+                transaction.add_opening(ctx, SURVIVORS, Taken(0))
                 if logged:
                     transaction.record("sum_opened", context=ctx)
             outcomes.put((number, racer, "opened"))

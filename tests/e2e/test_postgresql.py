@@ -26,6 +26,7 @@ from aggregator.audit_log import Overtaken
 from aggregator.settings import ShareServerSettings
 from aggregator.store import Store
 from aggregator.tables import seeds
+from audit_sinks.sinks import Taken
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, Conflict
 from privacy.identity import SigningKey
@@ -238,7 +239,7 @@ async def test_a_whole_job_runs_with_the_aggregator_and_a_share_server_on_postgr
             pytest.raises(Conflict, match="a second is refused"),
             aggregator.state.store.write() as transaction,
         ):
-            transaction.add_opening(Context(ctx), SURVIVORS)
+            transaction.add_opening(Context(ctx), SURVIVORS, Taken(0))
     assert not (tmp_path / "aggregator" / "server.db").exists()
     assert (tmp_path / "server-0" / "server.db").exists()
     # Built anew from the database: the log verifies, the job is there.

@@ -343,11 +343,11 @@ async def test_an_aggregator_killed_between_clearing_and_recording_has_handed_ou
     silos = world.silos()
     cleared = asyncio.Event()
 
-    def killed_at_record(*given: Any) -> None:
+    async def killed_at_record(*given: Any) -> None:
         if given[2] == "record":
             cleared.set()
             raise asyncio.CancelledError
-        keep(*given)
+        await keep(*given)
 
     with monkeypatch.context() as patched:
         patched.setattr("aggregator.schemes.he.keep", killed_at_record)

@@ -47,6 +47,7 @@ WORDS: dict[str, list[Any]] = {
     "release.metrics.dp": ["none", "charged", "withheld"],
     "release.model.to": ["researchers", "silos"],
     "release.model.when": ["every_round", "job_end"],
+    "evidence.fail_closed": [False, True],
 }
 """From the loosest word to the strictest, said once more than in the table under test."""
 MORE_IS_STRICTER = {
@@ -59,6 +60,7 @@ MORE_IS_STRICTER = {
     "limits.min_silos_open": WHOLE,
     "limits.min_records": WHOLE,
     "evidence.witnesses_min": WHOLE,
+    "evidence.sinks_min": st.integers(1, 2),
     "retention.evidence_days": WHOLE,
 }
 LESS_IS_STRICTER = {
@@ -199,7 +201,7 @@ def _near(path: str) -> st.SearchStrategy[Any]:
     if path == "limits.upload_bytes_max":
         return st.sampled_from([8, 16, 64, 1 << 20])
     least = 2 if path.endswith(("servers.count", "min_silos_open")) else 1
-    return st.integers(least, 3 if path.endswith("approvals.n") else 6)
+    return st.integers(least, 2 if path.endswith("sinks_min") else 3 if path.endswith("approvals.n") else 6)
 
 
 @pytest.mark.parametrize("path", PLAN_FIELDS)

@@ -81,7 +81,7 @@ def test_a_database_that_does_not_answer_is_a_configuration_error(tmp_path: Path
 
 def test_a_second_process_on_a_sqlite_file_locks_the_first_one_out(tmp_path: Path) -> None:
     url, key = f"sqlite:///{tmp_path / 'server.db'}", SigningKey.generate()
-    first, second = (Store(url, AuditLog("fed", PartyId("server-0"), key)) for _ in range(2))
+    first, second = (Store(url, AuditLog("fed", PartyId("server-0"), key), tmp_path, ()) for _ in range(2))
     record_start(first)
     for _ in range(2):
         with pytest.raises(Overtaken, match="another one has written"):
@@ -91,7 +91,7 @@ def test_a_second_process_on_a_sqlite_file_locks_the_first_one_out(tmp_path: Pat
     record_start(first)
     second.close()
     # A new start reads the log again, and now the first one is the stale one.
-    second = Store(url, AuditLog("fed", PartyId("server-0"), key))
+    second = Store(url, AuditLog("fed", PartyId("server-0"), key), tmp_path, ())
     record_start(second)
     with pytest.raises(Overtaken):
         record_start(first)

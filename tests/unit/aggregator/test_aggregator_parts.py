@@ -158,7 +158,7 @@ async def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_decision_and_its_log_entry_stand_or_fall_together(tmp_path: Path) -> None:
     key = SigningKey.generate()
     log = AuditLog("fed", PartyId("server-0"), key)
-    store = Store(f"sqlite:///{tmp_path / 'server.db'}", log)
+    store = Store(f"sqlite:///{tmp_path / 'server.db'}", log, tmp_path, ())
     with store.write() as transaction:
         transaction.record("started", party="server-0")
 

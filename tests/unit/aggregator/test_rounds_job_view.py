@@ -26,7 +26,9 @@ ME = PartyId("aggregator")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(f"sqlite:///{tmp_path}/server.db", AuditLog("f", ME, FEDERATION.key("aggregator")))
+    opened = Store(
+        f"sqlite:///{tmp_path}/server.db", AuditLog("f", ME, FEDERATION.key("aggregator")), tmp_path, ()
+    )
     with opened.write() as transaction:
         add_job(transaction, JOB, FEDERATION.sign_job(SPEC), SPEC.initial_model)
     yield opened

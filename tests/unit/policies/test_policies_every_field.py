@@ -196,6 +196,8 @@ CASES = (
     Case("release.model.to", reading, "researchers", "silos"),
     Case("release.model.when", reading, "job_end", "every_round"),
     Case("evidence.witnesses_min", loading, 2, 1),
+    Case("evidence.sinks_min", saying, 1, 2),
+    Case("evidence.fail_closed", loading, True, False),
     Case("retention.evidence_days", saying, 30, 3650),
 )
 

@@ -69,6 +69,7 @@ CONTRADICTIONS: dict[str, dict[str, object]] = {
     "weight_share_unreachable": {"limits.max_weight_share": 0.3},
     "witnesses_may_all_collude": {"evidence": {"witnesses_min": 1}},
     "witnesses_beyond_cohort": {"evidence": {"witnesses_min": 4}},
+    "uncopied_on_real_data": {"evidence.fail_closed": False},
     "approvers_replaced_by_rule": {"require.approvals.n": 2},
     "approvers_beyond_roles": {"require.approvals": {"n": 3, "roles": ["data_steward", "dpo"]}},
 }
@@ -218,8 +219,6 @@ def test_unknown_fields_are_named_with_the_nearest_known_one() -> None:
     [
         ("require.attestation", ["sev_snp"]),
         ("require.cert_max_ttl", "24h"),
-        ("evidence", {"sinks_min": 2}),
-        ("evidence", {"fail_closed": False}),
         ("retention.updates", "24h"),
         ("retention.updates_hours", 24),
         ("retention.evidence", "6y"),
@@ -262,6 +261,8 @@ def test_what_nothing_enforces_is_refused_and_not_ignored(path: str, value: obje
         ("require.approvals.roles", ["auditor"]),
         ("require.approvals.automatic", True),
         ("evidence", {"witnesses_min": 0}),
+        ("evidence", {"sinks_min": 3}),
+        ("evidence", {"fail_closed": "yes"}),
         ("retention.evidence_days", 0),
         ("/apiVersion", "sealsum/v2"),
         ("/metadata.extends", "sha256:00"),
@@ -365,7 +366,7 @@ def test_defaults_are_the_strict_choice() -> None:
         "metrics": {"names": [], "dp": "withheld"},
         "model": {"to": "silos", "when": "job_end"},
     }
-    assert spec["evidence"] == {"witnesses_min": None}
+    assert spec["evidence"] == {"witnesses_min": None, "sinks_min": 1, "fail_closed": True}
     assert spec["retention"] == {"evidence_days": 2190}
 
 
