@@ -11,6 +11,7 @@ from sealsum_verify.messages import Roster
 from sealsum_verify.offers import Job
 from sealsum_verify.verify import verify_pack
 
+from privacy.canonical import canonical_bytes
 from privacy.plan import JobSpec
 from tests.attacks.test_fedsgd_attacks import EVIDENCE, SHARED, STEP, audited
 from tests.evidence_pack import edited, files_of, honest_records, resigned
@@ -40,13 +41,17 @@ def test_a_claim_that_states(attack: str) -> None:
     assert (verdict.passed, verdict.fault.startswith("dp/claim.json")) == (11, True)
 
 
+NO_REPLAY = {"dp/accountant-replay.json": canonical_bytes({"delta": None, "silos": {}})}
+"""What nobody's reservations are replayed as."""
+
+
 def _fault_of(job: JobSpec) -> str:
     """Of a claim about a job that the platform itself would not have parsed."""
     with pytest.raises(ValueError, match="expected"):
         JobSpec.model_validate(job.model_dump())
     roster = Roster("", {"policy_text": ""}, {})
     with pytest.raises(Fault) as fault:
-        check_claim({}, Job({}, job.model_dump(mode="json"), job.digest), {}, [], roster)
+        check_claim({}, NO_REPLAY, Job({}, job.model_dump(mode="json"), job.digest), {}, [], roster)
     return str(fault.value)
 
 
@@ -56,7 +61,7 @@ def test_no_claim_is_made_of_a_query_that_is_charged_as_if_it_were_sampled() -> 
     job = altered(records.job, training=STEP.model_copy(update={"algorithm": "dp_statistics"}))
     terms = job.model_dump(mode="json") | {"query": query}
     with pytest.raises(Fault, match="charged for all units"):
-        check_claim({}, Job({}, terms, job.digest), {}, [], Roster("", {"policy_text": ""}, {}))
+        check_claim({}, NO_REPLAY, Job({}, terms, job.digest), {}, [], Roster("", {"policy_text": ""}, {}))
 
 
 def test_no_claim_is_made_of_several_steps_of_one_mechanism() -> None:
@@ -71,4 +76,4 @@ def test_no_claim_is_made_of_metrics_that_local_steps_would_release() -> None:
     terms = job.model_dump(mode="json")
     terms["dp"]["metrics"] = {"names": ["accuracy"], "noise_multiplier": "8.0", "loss_cap": None}
     with pytest.raises(Fault, match="releases no metrics"):
-        check_claim({}, Job({}, terms, job.digest), {}, [], Roster("", {"policy_text": ""}, {}))
+        check_claim({}, NO_REPLAY, Job({}, terms, job.digest), {}, [], Roster("", {"policy_text": ""}, {}))

@@ -18,6 +18,7 @@ from sealsum_verify.verify import verify_pack
 from policies.findings import PolicyRefusal
 from policies.gates import admit_plan, check_survivors, clear_cohort
 from policies.loader import load_threat_model
+from privacy.canonical import canonical_bytes
 from privacy.dp.integer_noise import integer_mechanism
 from privacy.plan import DpTerms, JobSpec, RoundPlan, TrainingTerms, VectorTerms
 from sealsum.job_judgement import job_findings
@@ -221,6 +222,10 @@ def test_the_auditor_refuses_a_share_too_many_though_all_parties_signed_it() -> 
     assert "noise_shares: every sum holds the noise of 2 honest silos" in verdict.fault
 
 
+NO_REPLAY = {"dp/accountant-replay.json": canonical_bytes({"delta": None, "silos": {}})}
+"""What nobody's reservations are replayed as."""
+
+
 def test_shares_of_an_algorithm_whose_steps_do_not_add_up_make_no_job_and_no_claim() -> None:
     records = honest_records(1, **EVIDENCE)
     several = STEP.model_copy(update={"algorithm": "dp_fedavg", "local_steps": 2})
@@ -229,7 +234,7 @@ def test_shares_of_an_algorithm_whose_steps_do_not_add_up_make_no_job_and_no_cla
         JobSpec.model_validate(job.model_dump())
     terms = job.model_dump(mode="json")
     with pytest.raises(Fault, match="noise is shared by algorithms of one step"):
-        check_claim({}, Job({}, terms, job.digest), {}, [], Roster("", {"policy_text": ""}, {}))
+        check_claim({}, NO_REPLAY, Job({}, terms, job.digest), {}, [], Roster("", {"policy_text": ""}, {}))
 
 
 CLAIM_EDITS: dict[str, dict[str, str]] = {
