@@ -49,6 +49,7 @@ def refused(answer: httpx.Response) -> bool:
     assert answer.headers["content-type"] == "application/problem+json"
     assert (problem["type"], problem["status"]) == ("urn:sealsum:not-allowed", 403)
     assert problem["request_id"] == answer.headers["x-request-id"]
+    assert "this call is for ;" not in problem["detail"], "it says whom the call is for"
     return True
 
 
