@@ -39,8 +39,8 @@ def budget(config: Path, as_json: bool) -> None:
 
 def _budget_table(statement: dict[str, Any]) -> Table:
     table = Table(title=f"Privacy budget of {statement['silo']} ({statement['federation']})")
-    for heading in ("dataset", "job", "rounds", "ε", "ε_fallback", "δ", "ε left", "δ left"):
-        table.add_column(heading, overflow="fold", min_width=len(heading))
+    for heading in ("dataset", "job", "rounds", "ε", "ε fallback", "δ", "ε left", "δ left"):
+        table.add_column(heading, overflow="fold")
     for name, dataset in statement["datasets"].items():
         for job in dataset["jobs"]:
             table.add_row(

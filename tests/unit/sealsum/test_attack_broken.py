@@ -73,6 +73,7 @@ def test_gradients_that_are_not_clipped_are_a_violation(monkeypatch: pytest.Monk
 
         def __init__(self, engine: StepEngine) -> None:
             self._engine = engine
+            self.sum_rounding = engine.sum_rounding
 
         def clipped_sum(self, records: object, sample: object, clip: float) -> NDArray[np.float64]:
             return self._engine.clipped_sum(records, sample, 1e6)  # type: ignore[arg-type]
