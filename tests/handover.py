@@ -45,6 +45,7 @@ def handover(
     approvals: list[dict[str, Any]],
     people: Mapping[str, SigningKey],
     key: SigningKey | None = None,
+    roles: tuple[str, ...] = ("data_steward", "dpo"),
 ) -> bytes:
     """The file of ``sealsum silo export``; ``key`` is another's where somebody pretends to be the silo."""
     body = canonical_bytes(
@@ -57,8 +58,7 @@ def handover(
             "dataset": records.job.dataset,
             "ledger": records.ledgers[silo].lines().decode().split("\n")[:-1],  # type: ignore[index]  # an id
             "people": {
-                name: {"roles": ["data_steward", "dpo"], "verify_key": key.verify_key}
-                for name, key in people.items()
+                name: {"roles": list(roles), "verify_key": key.verify_key} for name, key in people.items()
             },
             "approvals": approvals,
         }

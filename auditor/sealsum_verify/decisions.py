@@ -1,30 +1,63 @@
-"""Check 13: what silos handed over says that people there decided on this very job, each with her own key."""
+"""Check 13: by what silos handed over, as many people there as the policy asks for approved this very job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from sealsum_verify.encoding import canonical, check_signature, demand, sha256
 from sealsum_verify.messages import Json, Roster, read_document
 from sealsum_verify.offers import Job
+from sealsum_verify.records import Logs, Spending
 from sealsum_verify.rounds import Round
-from sealsum_verify.threat_model import approvals_needed
+from sealsum_verify.threat_model import Approvals, approvals_asked
+
+MAY_REJECT = ("site_admin", "data_steward", "dpo", "security")
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Before whom a job comes at one silo: what the policy asks for, the people there, and who asks them."""
+
+    asked: Approvals
+    silo: Json
+    people: Json
+    researcher: Json
+
+    def objection(self, where: str, said: Json, moment: str) -> str:
+        """Why an approval, though genuine, counts for nothing at a moment; empty if it counts."""
+        if said["expires_at"] <= moment:
+            return f"{where} expired at {said['expires_at']}"
+        if said["role"] == "rule":
+            return "" if self.asked.automatic else f"{where} is a rule's, which the policy refuses"
+        if said["role"] not in self.asked.roles:
+            return f"{where} is by {said['role']}, whom the policy does not ask"
+        person = self.people[said["by"]]
+        asks = said["by"] == self.researcher["id"] or person["verify_key"] == self.researcher["verify_key"]
+        colleague = self.silo["legal_entity"] == self.researcher["legal_entity"]
+        asks = asks or (colleague and "researcher" in person["roles"])
+        return f"{where} is by {said['by']}, who asked for the job" if asks else ""
 
 
 def check_decisions(
-    files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Sequence[Round]
+    files: Mapping[str, bytes],
+    roster: Roster,
+    job: Job,
+    rounds: Sequence[Round],
+    logs: Logs,
+    spending: Mapping[str, Spending],
 ) -> dict[str, int]:
     """(13) Decisions are whole and about this job; returns how many approved it, by silo:
 
     (a) a silo's document is its own, about this job, and the silo signed it with the ledger that this pack
     holds; (b) each decision is signed by the key it names, and about this job at this silo; (c) that
-    key is the silo's for the person who decided, in a role of hers, or the silo's own where a rule of its
-    decided; (d) whoever took part had approved: people in as many roles as the threat model asks for, or a
-    rule where it allows that.
+    key is the silo's for the person who decided, in a role of hers and of nobody else, or the silo's own
+    where a rule of its decided; (d) whoever took part in a round had the approvals that the policy asks for
+    by then: ``_check_standing``.
     """
+    asked, log = approvals_asked(roster.charter["policy_text"]), next(iter(logs.values()))
+    offered = {e["body"].get("context"): e["at"] for e in log.entries if e["kind"] == "round_offered"}
     approved: dict[str, int] = {}
-    needed, automatic = approvals_needed(roster.charter["policy_text"])
-    took_part = {silo for one in rounds for silo in one.manifests}
     for file in (name for name in files if name.startswith("silos/")):
         silo = file.removeprefix("silos/").removesuffix(".json")
         key = roster.key(silo, "silo", file)
@@ -38,26 +71,29 @@ def check_decisions(
         about |= {field: job.terms[field] for field in ("job", "dataset")}
         for field, value in about.items():
             demand(body[field] == value, file, f"{field} is not this job's at this silo")
-        yes: set[tuple[str, str]] = set()
+        people = body["people"]
+        keys = {person["verify_key"] for person in people.values()}
+        demand(len(keys) == len(people), file, "two people share one key")  # (c)
+        said = {}
         for place, decision in enumerate(body["approvals"]):
-            where = f"{file} decision {place}"
-            yes |= _approver(decision, body["people"], about, key, where)
+            said[f"decision {place}"] = _decision(decision, people, about, key, f"{file} decision {place}")
         # (d)
-        roles = {role for _, role in yes}
-        enough = len(roles - {"rule"}) >= needed or (automatic and "rule" in roles)
-        people = "nobody there approved" if not yes else f"approvals there are not those of {needed} roles"
-        demand(enough or silo not in took_part, file, f"it took part, and {people}")
-        approved[silo] = len({by for by, _ in yes})
+        bench = _Bench(asked, roster.members[silo], people, roster.members[job.envelope["sender"]])
+        begun = spending[silo].begun if silo in spending else {}
+        for one in (one for one in rounds if silo in one.manifests):
+            at = offered[one.offer.context]
+            _check_standing(bench, said, at, begun.get(one.offer.context), f"{file} at {one.offer.entry}")
+        approved[silo] = len({one["by"] for one in said.values() if one["decision"] == "approve"})
     return approved
 
 
-def _approver(decision: Json, people: Json, about: Json, silo_key: str, where: str) -> set[tuple[str, str]]:
-    """Who approved and in which role, or nobody; (b) and (c) of ``check_decisions``."""
+def _decision(decision: Json, people: Json, about: Json, silo_key: str, where: str) -> Json:
+    """What was decided; (b) and (c) of ``check_decisions``."""
     # (b)
     raw = decision["body"].encode()
     message = b"sealsum/approval/v1\x00" + bytes.fromhex(sha256(raw))
     check_signature(decision["verify_key"], message, decision["signature"], where, "decision")
-    said = read_document(raw, "decision", where)
+    said: Json = read_document(raw, "decision", where)
     for field, value in about.items():
         demand(said[field] == value, where, f"{field} is not this job's at this silo")
     # (c)
@@ -66,4 +102,38 @@ def _approver(decision: Json, people: Json, about: Json, silo_key: str, where: s
     by_rule = said["role"] == "rule" and decision["verify_key"] == silo_key
     demand(known or by_rule, where, f"the key is not the silo's for {said['by']} as {said['role']}")
     demand(said["decision"] in ("approve", "reject"), where, "neither approved nor rejected")
-    return {(said["by"], said["role"])} if said["decision"] == "approve" else set()
+    return said
+
+
+def _check_standing(
+    bench: _Bench, said: Mapping[str, Json], offered: str, begun: str | None, where: str
+) -> None:
+    """The silo's people had approved the job when a round of it began there:
+
+    (1) a silo asks its people after the aggregator logged the offer and before its own ledger logs the begin;
+    their clocks differ, so what counted by either of them counts. Without DP there is no begin, and an
+    approval after the offer may have come before the round. (2) Of each author, the latest counts. (3) A
+    rejection ends it. (4) A rule of the silo's suffices where the policy lets rules decide; else it takes n
+    people, in as many roles, each one that the policy names, none of whom asked for the job.
+    """
+    # (1)
+    early, late = min(offered, begun or offered)[:19] + "Z", begun and begun[:19] + "Z"
+    latest: dict[tuple[bool, str], tuple[str, Json]] = {}
+    for place, one in said.items():
+        approves = one["decision"] == "approve"
+        in_time = late is None or one["at"] <= late if approves else one["at"] < early
+        if in_time:
+            latest[one["role"] == "rule", one["by"]] = place, one  # (2)
+    counted, notes = set(), []
+    for place, one in latest.values():
+        # (3)
+        rejected = one["decision"] == "reject" and one["role"] in MAY_REJECT
+        demand(not rejected, where, f"it took part after {one['by']} had rejected the job ({place})")
+        objection = bench.objection(place, one, early)
+        if one["decision"] == "approve" and not objection:
+            counted.add(one["role"])
+        notes += [objection] if objection else []
+    # (4)
+    count, needed = len(counted - {"rule"}), bench.asked.n
+    few = f"it took part with {count} of the {needed} approvals that the policy asks for"
+    demand("rule" in counted or count >= needed, where, "; ".join([few, *notes]))

@@ -59,10 +59,6 @@ class Chain:
         """Whether a head that somebody witnessed lies in this chain."""
         return bool(self.hashes.get(head["seq"]) == head["hash"])
 
-    def find(self, kind: str, field: str, value: str) -> list[Json]:
-        """The entries of ``kind`` in whose body ``field`` is ``value``."""
-        return [e for e in self.entries if e["kind"] == kind and e["body"].get(field) == value]
-
 
 def read_document(raw: bytes, shape: str, entry: str) -> Any:
     """A canonical JSON text of the documented form."""

@@ -24,7 +24,8 @@ class Spending:
 
     rounds: int
     steps: int
-    begun: int
+    begun: Mapping[str, str]
+    """When each of its rounds began there, by context."""
     fallback: str | None
     """Noise multiplier of the silo's own noise; none where that is all the noise there is."""
     caps: Json
@@ -191,7 +192,7 @@ def _replay(
                 demand(one is not None, where, f"round {number} began, and the pack lacks it")
                 same_round = one is not None and one.offer.plan["round"] == number
                 demand(same_round, where, "it is not at the plan's terms")
-                spent = replace(spent, begun=spent.begun + 1)
+                spent = replace(spent, begun={**spent.begun, body["context"]: entry["at"]})
             continue
         demand(body["first_round"] > block["last_round"], where, "a round of it was reserved before")
         blocks[body["job_digest"]] = body
@@ -200,7 +201,7 @@ def _replay(
             demand(same(body, _reservation(job, body)), where, "it is not at the job's terms")
             rounds = body["last_round"] - body["first_round"] + 1
             demand(rounds > 0 and body["last_round"] <= job.terms["rounds"], where, "it has no such rounds")
-            before = spent or Spending(0, 0, 0, None, caps)
+            before = spent or Spending(0, 0, {}, None, caps)
             own = body["fallback"]
             spent = Spending(
                 rounds=before.rounds + rounds,

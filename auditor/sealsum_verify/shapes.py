@@ -19,6 +19,7 @@ ATOMS = {
     "signed": re.compile(r"-?[0-9]{1,25}(\.[0-9]{1,25})?(e[+-]?[0-9]{1,2})?"),
     "session": re.compile(r"[0-9a-f]{32}"),
     "signature": re.compile(r"[0-9a-f]{128}"),
+    "instant": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"),
     "text": re.compile(r"(?s).*"),
 }
 SHAPES = {
@@ -108,7 +109,7 @@ SHAPES = {
     "person": "roles:[name] verify_key:hex",
     "signed_decision": "body:text verify_key:hex signature:signature",
     "decision": "federation:name silo:name job:name job_digest:hex dataset:name decision:text by:name "
-    "role:name *",
+    "role:name at:instant expires_at:instant *",
     "redactions": "redactions:[redaction] *",
     "redaction": "entry:text field:text count:int reason:text sha256:hex?",
     "replay": "delta:real? silos:{replayed}",

@@ -1,4 +1,4 @@
-"""Whom the charter's threat model assumes hostile, read from its text without a YAML library.
+"""What the charter's threat model assumes and asks for, read from its text without a YAML library.
 
 A reader of all of YAML is larger than this program. This one knows maps by indentation, lists of words,
 words in quotes and flow collections on one line; whatever else a text holds is a fault, never a guess.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from sealsum_verify.encoding import Fault, demand
@@ -17,7 +18,17 @@ _PIECE = r"[A-Za-z0-9_./+][A-Za-z0-9_./+-]*"
 _WORD = rf"{_PIECE}(?:[: ]{_PIECE})*"
 _QUOTED = r"\"[^\"\\]*\"|'[^']*'"
 _LINE = re.compile(rf"( *)(?:([A-Za-z_0-9]+):|-)(?: +({_WORD}|{_QUOTED}|\{{.*\}}|\[.*\]))? *")
+_ITEMS = "-"
 _COMMENT = re.compile(r"(^|(?<= ))#.*")
+
+
+@dataclass(frozen=True)
+class Approvals:
+    """How many people of a silo approve a job, in which roles, and whether a rule may do so instead."""
+
+    n: int
+    roles: tuple[str, ...]
+    automatic: bool
 
 
 def hostile(text: str) -> tuple[bool, int]:
@@ -47,28 +58,36 @@ def witnesses_needed(text: str) -> int:
     return int(asked) if asked else max(int(least) // 2, hostile(text)[1]) + 1
 
 
-def approvals_needed(text: str) -> tuple[int, bool]:
-    """In how many roles people at a silo must have approved a job, and whether a rule may in their place."""
-    tree = _tree(text)
-    asked = _find(tree, "1", "spec", "require", "approvals", "n")
-    automatic = _find(tree, "refused", "spec", "require", "approvals", "automatic")
-    known = re.fullmatch("[1-9]", asked) is not None and automatic in ("refused", "allowed")
-    demand(known, ENTRY, "require.approvals is none that this program knows")
-    return int(asked), automatic == "allowed"
+def approvals_asked(text: str) -> Approvals:
+    """What ``require.approvals`` says; left out: one person, a data steward or a DPO, and no rule."""
+    tree, path = _tree(text), ("spec", "require", "approvals")
+    n, automatic = _find(tree, "1", *path, "n"), _find(tree, "refused", *path, "automatic")
+    roles = _field(tree, ["data_steward", "dpo"], *path, "roles")
+    if isinstance(roles, dict) and set(roles) == {_ITEMS}:
+        roles = roles[_ITEMS]
+    words = isinstance(roles, list) and all(isinstance(role, str) for role in roles)
+    known = n in ("1", "2", "3") and automatic in ("refused", "allowed") and words and bool(roles)
+    demand(known, ENTRY, "require.approvals is in a form that this program does not read")
+    return Approvals(int(n), tuple(roles), automatic == "allowed")
 
 
 def _find(tree: Any, strict: str, *path: str) -> str:
+    word = _field(tree, strict, *path)
+    demand(isinstance(word, str), ENTRY, f"{'.'.join(path)}: expected one word")
+    return str(word)
+
+
+def _field(tree: Any, strict: Any, *path: str) -> Any:
     for step in path:
         demand(isinstance(tree, dict), ENTRY, f"{'.'.join(path)}: expected fields, got a word")
         if step not in tree:
             return strict
         tree = tree[step]
-    demand(isinstance(tree, str), ENTRY, f"{'.'.join(path)}: expected one word")
-    return str(tree)
+    return tree
 
 
 def _tree(text: str) -> Any:
-    """Maps of maps and words; lists under a key are checked for their form and left out."""
+    """Maps of maps and words; a list of words under a key is a map of ``_ITEMS`` alone."""
     tree: dict[str, Any] = {}
     above = [(-1, tree)]
     for number, raw in enumerate(text.split("\n"), 1):
@@ -82,11 +101,13 @@ def _tree(text: str) -> Any:
         if found is None:
             raise Fault(ENTRY, where)
         indent, key, value = len(found[1]), found[2], found[3]
-        while above[-1][0] >= indent:
+        while above[-1][0] >= indent + (key is None):  # items may stand as far left as their key
             above.pop()
         parent = above[-1][1]
         if key is None:  # an item of a list
-            demand(value is not None and value[0] not in "[{", ENTRY, where)
+            if value is None or value[0] in "[{":
+                raise Fault(ENTRY, where)
+            parent.setdefault(_ITEMS, []).append(_value(value, where) if value[0] in "\"'" else value)
             continue
         demand(key not in parent, ENTRY, f"line {number}: {key} is given twice")
         parent[key] = {} if value is None else _value(value, where)

@@ -36,7 +36,7 @@ CHECKS = (
     "servers' logs are whole, witnessed, and agree with the rounds",
     "silos' ledgers are whole and charged each round before it ran",
     "the claimed ε is what the ledgers cost, by this program's own accountant",
-    "people at the silos decided on this very job, where silos handed that over",
+    "as many people as the policy asks for approved this very job, where silos handed that over",
     "what was taken out of the pack is listed",
 )
 _OF_THE_FEDERATION = {"manifest.json", "manifest.sig", "who/charter.json", "who/officers.json"}
@@ -113,7 +113,7 @@ def _run(report: Report, raw: bytes) -> None:
     spending = report.check(check_ledgers, files, roster, job, rounds, logs)  # 11
     claim = read_document(files[CLAIM], "claim", CLAIM)
     report.epsilon = report.check(check_claim, claim, files, job, spending, offers, roster)  # 12
-    approved = report.check(check_decisions, files, roster, job, rounds)  # 13
+    approved = report.check(check_decisions, files, roster, job, rounds, logs, spending)  # 13
     report.withheld = report.check(check_redactions, files)  # 14
     report.summary = {
         "federation": manifest["federation"],

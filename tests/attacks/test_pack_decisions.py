@@ -63,7 +63,7 @@ def test_a_rule_of_the_silos_may_approve_with_the_silos_own_key(records: Records
         (lambda r: decision(r, SILO, "any", "rule", EVE), "any as rule"),
         (lambda r: decision(r, SILO, "ada", "dpo", ADA, job_digest="0" * 64), "job_digest is not this job's"),
         (lambda r: decision(r, SILO, "ada", "dpo", ADA, silo="silo-2"), "silo is not this job's"),
-        (lambda r: decision(r, SILO, "ada", "dpo", ADA, decision="reject"), "nobody there approved"),
+        (lambda r: decision(r, SILO, "ada", "dpo", ADA, decision="reject"), "0 of the 1 approvals"),
         (lambda r: decision(r, SILO, "ada", "dpo", ADA, decision="maybe"), "neither approved nor rejected"),
         (
             lambda r: {**decision(r, SILO, "ada", "dpo", ADA), "signature": "0" * 128},
@@ -164,11 +164,11 @@ def test_one_approval_does_not_pass_where_the_threat_model_asks_for_two() -> Non
     for too_few in ([ada], [ada, same_role]):
         fault = judged(records, *too_few, people=both).fault
         assert fault is not None
-        assert "not those of 2 roles" in fault.sentence
+        assert "1 of the 2 approvals" in fault.sentence
 
 
 def test_a_rule_does_not_pass_where_the_threat_model_wants_people() -> None:
     records = asking("{n: 1, roles: [data_steward, dpo], automatic: refused}")
     fault = judged(records, decision(records, SILO, "statistics", "rule", records.federation.key(SILO))).fault
     assert fault is not None
-    assert "not those of 1 roles" in fault.sentence
+    assert "0 of the 1 approvals" in fault.sentence

@@ -275,8 +275,8 @@ def test_it_imports_the_standard_library_and_cryptography_alone() -> None:
 
 
 def test_it_is_short_enough_to_read_before_trusting_it() -> None:
-    """Under 1,850 lines of code, since logs are witnessed Merkle trees; only lines of code count."""
-    assert sum(_code_lines(path.read_text("utf-8")) for path in AUDITOR.glob("*.py")) < 1850
+    """Under 1,884 lines of code, since approvals are held against the policy; only lines of code count."""
+    assert sum(_code_lines(path.read_text("utf-8")) for path in AUDITOR.glob("*.py")) < 1884
 
 
 def _code_lines(source: str) -> int:
