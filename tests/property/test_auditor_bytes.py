@@ -14,7 +14,7 @@ from sealsum_verify.verify import verify_pack
 
 from privacy.canonical import canonical_bytes
 from privacy.ids import PartyId
-from privacy.wire.envelope import _signed_bytes
+from privacy.wire.envelope import signed_bytes
 from sealsum.evidence_archive import canonical_zip
 from tests.evidence_pack import Records, files_of, resigned, shared_pack, shared_records
 from tests.evidence_schemes import PROTOCOLS
@@ -123,7 +123,7 @@ def test_whatever_any_party_signs_the_verifier_judges_and_never_crashes(data: st
     body = json.loads(envelope["body"])
     new = replaced(body, data.draw(st.sampled_from(places(body))), data.draw(values))
     raw = canonical(new)
-    signed = _signed_bytes(envelope["kind"], envelope["context"], envelope["sender"], "all", raw)
+    signed = signed_bytes(envelope["kind"], envelope["context"], envelope["sender"], "all", raw)
     signature = records.federation.key(PartyId(envelope["sender"])).sign(signed).hex()
     forged = envelope | {"body": raw.decode(), "signature": signature}
     files["rounds/0001.json"] = canonical_bytes(replaced(document, where, forged))
