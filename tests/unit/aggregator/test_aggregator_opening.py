@@ -155,7 +155,7 @@ def test_a_zero_weight_is_never_divided_by(tmp_path: Path) -> None:
         update={"training": opening.plan.training.model_copy(update={"weights": "examples"})}
     )
     _put_sum(opening, np.zeros(6, dtype="<u4"))
-    # Evidence cannot be made for a plan that no gate saw; here it is mutilated, and passes for the same round.
+    # Evidence cannot be made for a plan that no gate saw; here it is mutilated, in the same round.
     plan.__dict__["context"] = opening.plan.context
     object.__setattr__(opening.cleared.admitted, "plan", plan)
     with pytest.raises(SumImplausible, match="nothing is divided by it"):
