@@ -121,7 +121,8 @@ def request_of(office: Office, job: Verified[JobSpec]) -> Request:
         delta=None if spec.dp is None else spec.dp.delta,
         rounds_max=spec.rounds,
     )
-    return Request(terms, spec.purpose, office.charter.member(job.sender))
+    alone = None if charge is None else charge.fallback_of(spec.rounds)
+    return Request(terms, spec.purpose, office.charter.member(job.sender), alone)
 
 
 def model_of(spec: JobSpec) -> ModelTerms:

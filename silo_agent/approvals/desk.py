@@ -163,7 +163,8 @@ class ApprovalDesk:
             return
         terms, researcher = case.request.terms, case.request.researcher.id
         for name, rule in sorted(bench.rules.items()):
-            if not rule.broken_by(terms, researcher, case.request.purpose):
+            alone = case.request.epsilon_alone
+            if not rule.broken_by(terms, researcher, case.request.purpose, alone):
                 approval = JobApproval(
                     **dict(terms),
                     decision="approve",

@@ -54,6 +54,8 @@ class Request:
     terms: ApprovalTerms
     purpose: str
     researcher: Member
+    epsilon_alone: float | None
+    """ε of all rounds by the silo's own noise alone, which is what is left should the secure sum fail."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def _objection_to_rule(bench: Bench, request: Request, one: JobApproval) -> str:
         return "the rule is in silo.yaml no more"
     if not bench.requirement.automatic:
         return "a threat model refuses approval by rules"
-    broken = rule.broken_by(request.terms, request.researcher.id, request.purpose)
+    broken = rule.broken_by(request.terms, request.researcher.id, request.purpose, request.epsilon_alone)
     return f"the rule does not cover it any more: {broken}" if broken else ""
 
 

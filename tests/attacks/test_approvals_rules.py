@@ -68,6 +68,8 @@ def test_the_silos_own_threat_model_may_refuse_rules_that_the_federations_allows
         {"algorithms": ["dp_fedsgd"]},
         {"architectures": ["sha256:" + "0" * 64]},
         {"epsilon_job_max": 0.01},
+        {"epsilon_fallback_max": 0.01},
+        {"delta_max": 1e-9},
         {"rounds_max": 1},
         {"recipients": ["silos"]},
     ],
@@ -85,7 +87,20 @@ def test_a_job_without_dp_never_passes_a_rule_that_does_not_list_it(tmp_path: Pa
     rule = silo.settings.approval_rules["routine"]
     job = open_job(silo.federation.sign_job(spec), silo.federation.charter)
     request = request_of(silo.registry().office, job)
-    assert rule.broken_by(request.terms, request.researcher.id, "test") == "algorithms"
+    assert rule.broken_by(request.terms, request.researcher.id, "test", None) == "algorithms"
+
+
+def test_shared_noise_carries_no_job_past_a_rule(tmp_path: Path) -> None:
+    silo = silo_with(tmp_path, {**RULE, "epsilon_job_max": 2.0})
+    job = open_job(silo.federation.sign_job(silo.federation.job_spec()), silo.federation.charter)
+    terms = request_of(silo.registry().office, job).terms
+    rule = silo.settings.approval_rules["routine"]
+    asked = terms.model_copy(update={"epsilon_job": 1.5})
+    who = silo.federation.charter.with_role("researcher")[0].id
+    assert rule.broken_by(asked, who, "test", 1.5) == ""
+    assert rule.broken_by(asked, who, "test", 40.0) == "epsilon_fallback_max"
+    wider = rule.model_copy(update={"epsilon_fallback_max": 50.0})
+    assert wider.broken_by(asked, who, "test", 40.0) == ""
 
 
 def test_a_rule_for_a_dataset_that_was_renamed_is_no_rule_for_its_new_name(tmp_path: Path) -> None:

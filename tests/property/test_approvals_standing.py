@@ -111,7 +111,7 @@ def test_a_job_stands_where_a_plain_reading_says(
         for number, one in enumerate(said)
     ]
     bench = Bench(SILO, PEOPLE, {}, Requirement(n, roles, automatic=False))
-    standing = standing_of(bench, Request(TERMS, "test", RESEARCHER), decisions, NOW)
+    standing = standing_of(bench, Request(TERMS, "test", RESEARCHER, TERMS.epsilon_job), decisions, NOW)
     assert standing.state == plainly(said, n, roles)
     if standing.state == "approved":
         assert len({one.by for one in standing.counted}) == len({one.role for one in standing.counted}) >= n
