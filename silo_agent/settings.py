@@ -94,6 +94,9 @@ class SiloSettings(Frozen):
     threat_model_parents: tuple[Path, ...] = ()
     """Files of the threat models that it extends, where they are no shipped profiles."""
     datasets: Annotated[dict[Name, DatasetSettings], Field(min_length=1)]
+    retired_datasets: tuple[Name, ...] = ()
+    """Datasets that jobs used once and may use no more. One that servers have seen spend is named here or in
+    ``datasets``: a renamed one would begin with a whole budget."""
     people: dict[PersonName, Person] = Field(default_factory=dict)
     """Who decides here about jobs, with which key."""
     approval_rules: dict[Name, ApprovalRule] = Field(default_factory=dict)
@@ -117,6 +120,13 @@ class SiloSettings(Frozen):
                     raise ValueError(
                         f"datasets.{name}.patients_also_in: expected other datasets of this file, got {other}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_retired_is_registered_no_more(self) -> Self:
+        both = sorted(set(self.retired_datasets) & self.datasets.keys())
+        if both:
+            raise ValueError(f"retired_datasets: expected none of datasets, got {', '.join(both)}")
         return self
 
     @model_validator(mode="after")

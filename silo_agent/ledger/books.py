@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,10 +17,8 @@ from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, FallbackCaps, Opening
 from silo_agent.ledger.ledger import Ledger, Reserved, ledger_origin
 from silo_agent.ledger.lifetime import orders_for
-from silo_agent.ledger.witnessed import Witness, lacking
+from silo_agent.ledger.witnessed import Witness, lacking, unregistered
 from silo_agent.settings import SiloSettings
-
-_log = logging.getLogger(__name__)
 
 
 def ledger_path(state_dir: Path, dataset: str) -> Path:
@@ -104,8 +101,9 @@ class Books:
         return max(ledger.last_round(job_digest) for ledger in self._ledgers.values())
 
     def assert_whole(self, seen: Iterable[Witness], now: datetime) -> None:
-        """Refuse to go on from a ledger that lacks an entry which a server has seen signed by this silo. Only
-        then do the ledgers say which caps are in force: an entry behind a gap would make it final.
+        """Refuse to go on from a ledger that lacks an entry which a server has seen signed by this silo, or
+        without the dataset it is of. Only then do the ledgers say which caps are in force: an entry behind a
+        gap would make it final.
 
         Raises:
             LedgerDamaged: naming the dataset, both heads, the server, and what to do.
@@ -113,8 +111,8 @@ class Books:
         for witness in seen:
             ledger = self._ledgers.get(witness.dataset)
             if ledger is None:
-                # Taken out of silo.yaml: nothing is spent there, and it is asked for if it returns.
-                _log.warning("witnessed_elsewhere", extra={"dataset": witness.dataset})
+                if witness.dataset not in self._settings.retired_datasets:
+                    raise unregistered(witness)
             elif not ledger.holds(witness.head):
                 path = ledger_path(self._settings.state_dir, witness.dataset)
                 raise lacking(path, witness.dataset, ledger.head, witness)
@@ -168,9 +166,9 @@ class Books:
 def _refuse_orphans(settings: SiloSettings) -> None:
     """A dataset under a new name would begin with nothing spent, for patients who have paid before."""
     for path in sorted((settings.state_dir / "ledger").glob("*.jsonl")):
-        if path.stem not in settings.datasets:
+        if path.stem not in {*settings.datasets, *settings.retired_datasets}:
             raise ConfigurationError(
                 f"{path}: silo.yaml has no dataset {path.stem!r}; if it was renamed, give it its old "
                 "name back, so that what was spent stays counted; if its patients are in no other dataset, "
-                "move the file away"
+                "name it under retired_datasets"
             )

@@ -89,3 +89,13 @@ def lacking(path: object, dataset: str, own: Head, seen: Witness) -> LedgerDamag
         "export or an evidence pack), or, if the entries are lost for good, sealsum silo ledger write-off "
         f"--dataset {dataset} --yes"
     )
+
+
+def unregistered(seen: Witness) -> LedgerDamaged:
+    """What to say, and to do, where a dataset that has spent is registered no more: renamed, it would spend
+    its budget twice."""
+    return LedgerDamaged(
+        f"datasets: expected {seen.dataset}, of whose ledger {seen.server} has seen entry {seen.head.seq} "
+        "signed by this silo; got no dataset of that name. Register it again under its old name, which its "
+        "budget goes by; or, if its patients are in no other dataset here, name it under retired_datasets"
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from privacy.errors import ConfigurationError, LedgerDamaged, Unprocessable
 from privacy.keystore import load_identity
@@ -158,3 +159,26 @@ def test_an_agent_does_not_go_on_until_every_server_has_said_what_it_has_seen(
     assert not servers.uploads
     assert run(config) == EXIT_DONE
     assert len(asked) == 6
+
+
+def test_a_dataset_under_a_new_name_does_not_begin_with_a_whole_budget(
+    servers: Loopback, tmp_path: Path
+) -> None:
+    config = _rounds(servers, tmp_path)
+    document = yaml.safe_load(config.read_text())
+    (name, terms) = next(iter(document["datasets"].items()))
+    renamed = document | {"datasets": {"renamed": terms}}
+    renamed["approval_rules"] = {
+        rule: one | {"datasets": ["renamed"]} for rule, one in document.get("approval_rules", {}).items()
+    }
+    config.write_text(yaml.safe_dump(renamed))
+    with pytest.raises(ConfigurationError, match=f"silo.yaml has no dataset '{name}'"):
+        run(config)
+    shutil.move(tmp_path / "state" / "ledger" / f"{name}.jsonl", tmp_path / "hidden.jsonl")
+    with pytest.raises(LedgerDamaged, match=rf"expected {name}, of whose ledger .* retired_datasets"):
+        run(config)
+    config.write_text(yaml.safe_dump(renamed | {"retired_datasets": [name]}))
+    assert run(config) == EXIT_DONE
+    config.write_text(yaml.safe_dump(document | {"retired_datasets": [name]}))
+    with pytest.raises(ConfigurationError, match="retired_datasets: expected none of datasets"):
+        run(config)
