@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-_ORDERS = range(2, 257)
+_ORDERS = (*range(2, 257), 384, 512)
 _TAILS = 9.0
 """Standard deviations of the step count beyond which a binomial term is dropped (makes the bound smaller)."""
 _THRESHOLDS = 400

@@ -34,7 +34,7 @@ ACCOUNTANT = "pld"
 ACCOUNTANT_VERSION = "dp-accounting 0.6 PLD, interval 1e-3 or finer, pessimistic; full batches exactly"
 
 _INTERVAL = 1e-3
-_SHARE = 5e-4
+_SHARE = 2.5e-4
 """Rounding losses to a grid of interval h adds about h²/6 to a step's variance; this share of it at most."""
 _STEP_POINTS, _TOTAL_POINTS, _COARSE_POINTS = 1 << 17, 1 << 20, 1 << 10
 """Most grid points of one step's losses, of the composition and of a step in a first look: no schedule buys

@@ -16,7 +16,7 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp.rdp_privacy_accountant import RdpAccountant
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant
 
@@ -96,6 +96,14 @@ def test_a_sample_of_events_costs_what_dp_accounting_says(
 @pytest.mark.timeout(3600)
 @MANY
 @given(SCHEDULES, DELTAS, st.sampled_from(["add_remove", "replace_one"]))
+@example(
+    [
+        DpEvent(sample_rate=0.003, noise_multiplier=5.84, steps=1566),
+        DpEvent(sample_rate=0.01, noise_multiplier=1.1, steps=183),
+    ],
+    1e-8,
+    "replace_one",
+)
 def test_many_schedules_cost_what_dp_accounting_says(
     events: list[DpEvent], delta: float, adjacency: Adjacency
 ) -> None:

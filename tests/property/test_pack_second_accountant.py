@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sealsum_verify.accountant import epsilon_lower, epsilon_upper
 
@@ -24,6 +24,7 @@ _RDP_DISTANCE = 0.02
     st.integers(1, 2000),
     st.sampled_from([1e-9, 1e-7, 1e-5, 1e-3]),
 )
+@example(0.001, 7.0, 1, 1e-9)
 def test_the_platforms_epsilon_lies_within_the_verifiers_bounds(
     rate: float, noise: float, steps: int, delta: float
 ) -> None:
