@@ -213,7 +213,7 @@ def follow(job: JobHandle, supervisor: Supervisor) -> JobView:
     view = job.now()
     while view.state not in ENDED:
         supervisor.check()
-        view = job.view(view.version, wait_s=0.5) or view
+        view = job.view(view, wait_s=0.5) or view
     if view.state != "finished" or view.openings != 1:
         raise SystemExit(f"job: expected one opened sum, got {view.model_dump_json(indent=2)}")
     return view

@@ -53,7 +53,7 @@ def test_a_server_knows_its_callers_and_drains_in_the_middle_of_their_polls(
             assert client.get("/livez").status_code == 200
             assert client.get("/v1/log").status_code == 401
         with _client(silo, url) as client:
-            path = "/v1/offers" if command == "aggregator" else "/v1/log"
+            path = "/v1/offers" if command == "aggregator" else "/v1/operators"
             assert client.get(path).status_code == (204 if command == "aggregator" else 403)
         with _client(researcher, url) as client:
             assert client.get("/v1/charter" if command == "aggregator" else "/v1/log").status_code == 200
