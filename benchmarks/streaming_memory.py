@@ -155,17 +155,13 @@ class Parties:
     def start_silos(self) -> list[Running]:
         """Start the agents; each has started once it holds the charter: its libraries are loaded by then."""
         datasets = {DATASET: {"path": "patients.csv", "purpose": PURPOSE, "legal_basis": "none: made up"}}
-        settings = {
-            "aggregator_url": self.urls[AGGREGATOR],
-            "threat_model": POLICY,
-            "datasets": datasets,
-            "approval_rules": {"benchmark": {"researchers": [RESEARCHER], "datasets": [DATASET]}},
-        }
+        rules = {"benchmark": {"researchers": [RESEARCHER], "datasets": [DATASET]}}
+        settings = {"aggregator_url": self.urls[AGGREGATOR], "threat_model": POLICY, "datasets": datasets}
         children = []
         for part in self.parts:
             if part.role == "silo":
                 write_patients(self.folder.party(part.name) / "patients.csv")
-                children.append(self._start(part, "run", settings))
+                children.append(self._start(part, "run", {**settings, "approval_rules": rules}))
         deadline = time.monotonic() + READY_S
         for child in children:
             while not (self.folder.state(child.name) / "charter.json").exists():
@@ -295,10 +291,7 @@ def main() -> None:
         "agents": "one `sealsum silo run` process a silo, training by DP-SGD",
         "runs": runs,
     }
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        print_table(result)
+    print(json.dumps(result, indent=2)) if options.json else print_table(result)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from silo_agent.approvals.registry import Registry
 from silo_agent.ledger.books import ledger_path
 from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import read_settings
-from tests.unit.silo_agent.loopback import Loopback, patients
+from tests.unit.silo_agent.loopback import Loopback, patients, run_agent
 
 ADA = SigningKey.generate()
 PEOPLE: dict[str, Any] = {"ada": {"roles": ["dpo"], "verify_key": ADA.verify_key}}
@@ -30,15 +30,6 @@ def servers(tmp_path: Path) -> Iterator[Loopback]:
     loopback = Loopback(tmp_path)
     yield loopback
     loopback.close()
-
-
-def run(config: Path) -> int:
-    settings = read_settings(config)
-    agent = Agent(settings, load_identity(settings.state_dir), load_own_policy(settings))
-    try:
-        return agent.run(until_idle=True)
-    finally:
-        agent.close()
 
 
 def decide(config: Path, decision: str) -> None:
@@ -61,7 +52,7 @@ def test_a_round_of_a_job_that_nobody_approved_is_refused_before_anything_is_cha
     servers.models.clear()
     servers.end_round(plan.context, servers.opened(plan, "failed"))
     servers.ended = True
-    assert run(config) == EXIT_DONE
+    assert run_agent(config) == EXIT_DONE
     [refusal] = servers.refusals
     assert refusal.rule == "approval.missing"
     assert "ada" not in refusal.model_dump_json(), "who decides here is nobody's business"
@@ -84,7 +75,7 @@ def test_a_rejection_between_two_rounds_keeps_the_silo_out_of_the_second(
         return servers.opened(plan)
 
     servers.result_of = reject_and_go_on
-    assert run(config) == EXIT_DONE
+    assert run_agent(config) == EXIT_DONE
     assert [refusal.rule for refusal in servers.refusals] == ["approval.rejected"]
     assert kinds(config).count("begin") == 1
 
@@ -95,7 +86,7 @@ def test_a_person_is_asked_before_the_first_round_and_the_aggregator_hears_her_a
     config = servers.silo_files(tmp_path, patients(80), approval_rules={}, people=PEOPLE)
     job = servers.job(rounds=1)
     servers.queued.append(servers.federation.sign_job(job))
-    agent = threading.Thread(target=run, args=(config,))
+    agent = threading.Thread(target=run_agent, args=(config,))
     agent.start()
     try:
         servers.wait_until(lambda: [one.decision for one in servers.readiness] == ["waiting"])
@@ -136,6 +127,6 @@ def test_a_job_that_its_researcher_did_not_sign_is_never_shown(servers: Loopback
     forged = genuine.model_copy(update={"body": servers.federation.sign_job(other).body})
     servers.queued.append(forged)
     servers.open_round(job)
-    assert run(config) == EXIT_DONE
+    assert run_agent(config) == EXIT_DONE
     stored = list((tmp_path / "state" / "jobs").rglob("*.json"))
     assert [path.stem for path in stored] == [job.digest]

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from privacy.keystore import load_identity
-from silo_agent.agent import EXIT_DONE, Agent
+from silo_agent.agent import EXIT_DONE
 from silo_agent.ledger.books import ledger_path
-from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import read_settings
-from tests.unit.silo_agent.loopback import Loopback, patients
+from tests.unit.silo_agent.loopback import Loopback, patients, run_agent
 
 
 @pytest.fixture
@@ -21,15 +19,6 @@ def servers(tmp_path: Path) -> Iterator[Loopback]:
     loopback = Loopback(tmp_path)
     yield loopback
     loopback.close()
-
-
-def run(config: Path) -> int:
-    settings = read_settings(config)
-    agent = Agent(settings, load_identity(settings.state_dir), load_own_policy(settings))
-    try:
-        return agent.run(until_idle=True)
-    finally:
-        agent.close()
 
 
 def _kinds(path: Path) -> list[str]:
@@ -42,7 +31,7 @@ def test_no_training_begins_before_a_sink_has_the_log(servers: Loopback, tmp_pat
     plan = servers.open_round(servers.job())
     servers.end_round(plan.context, servers.opened(plan, "failed"))
     servers.ended = True
-    assert run(config) == EXIT_DONE
+    assert run_agent(config) == EXIT_DONE
     state = read_settings(config).state_dir
     assert [refusal.rule for refusal in servers.refusals] == ["evidence.not_taken"]
     assert not servers.uploads
@@ -57,7 +46,7 @@ def test_the_default_sink_has_the_whole_log_of_a_silo(servers: Loopback, tmp_pat
     plan = servers.open_round(servers.job())
     servers.end_round(plan.context, servers.opened(plan, "finished"))
     servers.ended = True
-    assert run(config) == EXIT_DONE
+    assert run_agent(config) == EXIT_DONE
     state = read_settings(config).state_dir
     assert "begin" in _kinds(ledger_path(state, "cardio"))
     assert (state / "audit.jsonl").read_bytes() == (state / "log" / "log.jsonl").read_bytes()

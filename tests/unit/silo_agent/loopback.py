@@ -19,6 +19,7 @@ import numpy as np
 
 from privacy.canonical import canonical_bytes
 from privacy.ids import Context, Digest
+from privacy.keystore import load_identity
 from privacy.plan import JobSpec, RoundPlan
 from privacy.transparency.witnessing import Cosigned
 from privacy.update import model_digest
@@ -27,7 +28,10 @@ from privacy.wire.ledger_heads import WitnessedHead, WitnessedHeads
 from privacy.wire.messages import Refusal, RoundResult
 from privacy.wire.next_round import NextRound
 from privacy.wire.readiness import JobQueue, JobReadiness, queue_bytes
+from silo_agent.agent import Agent
 from silo_agent.models.layouts import model_terms
+from silo_agent.own_policy import load_own_policy
+from silo_agent.settings import read_settings
 from tests.federation import Federation
 from tests.silo_yaml import approving, registered
 
@@ -263,3 +267,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def run_agent(config: Path) -> int:
+    """A silo's agent until its job is over; its exit code."""
+    settings = read_settings(config)
+    agent = Agent(settings, load_identity(settings.state_dir), load_own_policy(settings))
+    try:
+        return agent.run(until_idle=True)
+    finally:
+        agent.close()

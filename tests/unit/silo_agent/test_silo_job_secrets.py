@@ -9,12 +9,9 @@ import pytest
 
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.ids import Digest, JobId
-from privacy.keystore import load_identity
-from silo_agent.agent import EXIT_DONE, Agent
+from silo_agent.agent import EXIT_DONE
 from silo_agent.job_secrets import JobSecrets
-from silo_agent.own_policy import load_own_policy
-from silo_agent.settings import read_settings
-from tests.unit.silo_agent.loopback import Loopback, patients
+from tests.unit.silo_agent.loopback import Loopback, patients, run_agent
 
 DIGEST = Digest("ab" * 32)
 
@@ -59,15 +56,6 @@ def servers(tmp_path: Path) -> Iterator[Loopback]:
     loopback.close()
 
 
-def _run(config: Path) -> int:
-    settings = read_settings(config)
-    agent = Agent(settings, load_identity(settings.state_dir), load_own_policy(settings))
-    try:
-        return agent.run(until_idle=True)
-    finally:
-        agent.close()
-
-
 @pytest.mark.parametrize("ended", [True, False])
 def test_an_agent_deletes_what_it_kept_for_jobs_that_are_over_and_keeps_the_rest(
     servers: Loopback, tmp_path: Path, ended: bool
@@ -78,6 +66,6 @@ def test_an_agent_deletes_what_it_kept_for_jobs_that_are_over_and_keeps_the_rest
     secrets.keep(job.digest, job.job, b"secret")
     servers.open_round(job)
     servers.ended = ended
-    assert _run(config) == EXIT_DONE
+    assert run_agent(config) == EXIT_DONE
     assert (secrets.read(DIGEST) is None) == ended
     assert secrets.read(job.digest) is None, "its last round has a result"
