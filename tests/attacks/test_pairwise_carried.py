@@ -454,16 +454,17 @@ async def test_no_share_that_unmasks_is_on_the_aggregators_disk_and_no_silos_sec
             for share in (*answer.seed_shares.values(), *answer.key_shares.values())
         ]
         assert len(shares) == 12
-        for path in files_under(tmp_path / "aggregator"):
-            raw = path.read_bytes()
-            assert not any(share in raw or bytes.fromhex(share.decode()) in raw for share in shares), path
-        assert not any(share.decode() in caplog.text for share in shares)
-        for silo in silos:
-            (stored,) = files_under(silo.directory / "secrets")
-            assert stat.S_IMODE(stored.stat().st_mode) == 0o600
-            assert stat.S_IMODE(stored.parent.stat().st_mode) == 0o700
-        for silo in silos[:3]:
-            (stored,) = files_under(silo.directory / "secrets")
-            state = SiloState.from_bytes(stored.read_bytes())
-            assert state.secrets is None, "gone once the masked update was signed"
-            assert state.held == {}, "gone once the shares were handed out"
+    # Looked at once the servers have ended: until then the last round's parts are still being scrubbed.
+    for path in files_under(tmp_path / "aggregator"):
+        raw = path.read_bytes()
+        assert not any(share in raw or bytes.fromhex(share.decode()) in raw for share in shares), path
+    assert not any(share.decode() in caplog.text for share in shares)
+    for silo in silos:
+        (stored,) = files_under(silo.directory / "secrets")
+        assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+        assert stat.S_IMODE(stored.parent.stat().st_mode) == 0o700
+    for silo in silos[:3]:
+        (stored,) = files_under(silo.directory / "secrets")
+        state = SiloState.from_bytes(stored.read_bytes())
+        assert state.secrets is None, "gone once the masked update was signed"
+        assert state.held == {}, "gone once the shares were handed out"
