@@ -20,9 +20,9 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from privacy.fixed_features import OrientedGradients, Scattering
 from privacy.ids import PartyId, SiloId
+from privacy.measures import auc
 from privacy.plan import ModelTerms
 from privacy.schema import DataSchema
-from sealsum.demo.auc import auc
 from sealsum.demo.job import heart_schema
 from sealsum.demo.patients import HOSPITALS, Table, patients_of
 from sealsum.demo.split import split_patients

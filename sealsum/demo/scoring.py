@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.canonical import Frozen
+from privacy.measures import auc
 from privacy.plan import ModelTerms
 from privacy.schema import DataSchema
-from sealsum.demo.auc import auc
 from silo_agent.data.csv_table import read_csv_table
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ADAPTERS, predict_scores
