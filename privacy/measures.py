@@ -1,7 +1,7 @@
 """How good scores are on records whose labels are known: plain, exact, for whoever may see the records.
 
 What a silo tells itself, and what benchmarks and simulations report. What others are told is summed, noised
-and charged (``privacy.query_terms``). Knows no model, no torch and no noise; a figure that does not exist is refused.
+and charged (``privacy.query_terms``). Knows no model and no noise; a figure that does not exist is refused.
 """
 
 from __future__ import annotations
