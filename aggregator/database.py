@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import URL, Engine, MetaData, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -21,9 +21,6 @@ LOCK_WAIT_S: Final = 10
 _POSTGRESQL_OPTIONS: Final = frozenset(
     {"host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "connect_timeout"}
 )
-_TABLES_LOCK: Final = 0x5EA15C
-"""Advisory lock under which tables are created."""
-_TABLES_ISOLATION: Final = {"sqlite": "SERIALIZABLE", "postgresql": "READ COMMITTED"}
 _THIS_MACHINE: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _DURABLE: Final = f"""
     SELECT set_config('lock_timeout', '{LOCK_WAIT_S}s', false),
@@ -95,17 +92,6 @@ def open_database(text: str) -> Engine:
         reason = " ".join(str(error.orig).split())
         raise ConfigurationError(f"database_url: expected a database there; {reason}") from error
     return engine
-
-
-def create_tables(engine: Engine, metadata: MetaData) -> None:
-    """Create the tables that are not there yet; processes that start at once take turns."""
-    with engine.connect() as plain:
-        # Each statement sees what is committed by then: after the wait, the other process's tables.
-        connection = plain.execution_options(isolation_level=_TABLES_ISOLATION[engine.dialect.name])
-        with connection.begin():
-            if engine.dialect.name == "postgresql":
-                connection.execute(select(func.pg_advisory_xact_lock(_TABLES_LOCK)))
-            metadata.create_all(connection)
 
 
 def _engine(url: URL) -> Engine:

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from aggregator.audit_log import AuditLog, Overtaken
-from aggregator.database import create_tables, open_database
+from aggregator.database import open_database
+from aggregator.migrating import migrate
 from aggregator.refusal_quota import RefusalQuota
 from aggregator.statements import (
     ADD_MESSAGE,
@@ -25,7 +26,6 @@ from aggregator.statements import (
     PHASE,
     SET_PHASE,
 )
-from aggregator.tables import metadata
 from audit_sinks.feed import Feed
 from audit_sinks.settings import WAIT_S, SinkSettings
 from audit_sinks.sinks import AuditSinks, Taken
@@ -52,14 +52,15 @@ class Store:
         """Open it and check its log; copies of its entries go to ``sinks`` once these are started.
 
         Raises:
-            ConfigurationError: see ``open_database``, ``AuditSinks``. LedgerDamaged: the log does not verify.
+            ConfigurationError: see ``open_database``, ``migrate``, ``AuditSinks``.
+            LedgerDamaged: the log does not verify.
         """
         self._engine = open_database(url)
         self.log = log
         self.refusals = RefusalQuota(time.monotonic)
         with ExitStack() as undo:
             undo.callback(self._engine.dispose)
-            create_tables(self._engine, metadata)
+            migrate(self._engine)
             with self._engine.begin() as connection:
                 log.verify(connection)
             self._feed = Feed(log.origin, log.head.size, lambda: log.head, self._stored)

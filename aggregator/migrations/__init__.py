@@ -1,0 +1,1 @@
+"""Revisions of a server's database, one file each, applied at start (``aggregator/migrating.py``)."""

@@ -1,0 +1,1 @@
+"""The revisions; a released one never changes. The rule for new ones is in docs/adr/0032."""
