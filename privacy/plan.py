@@ -16,6 +16,7 @@ from privacy.canonical import Frozen, Real, digest_of
 from privacy.dp_terms import DpTerms as DpTerms
 from privacy.dp_terms import Fraction as Fraction
 from privacy.ids import Context, Digest, HexDigest, HexKey, JobName, Name, ServerName, SiloId, SiloName
+from privacy.labels import refuse_coupled_loss
 from privacy.model_terms import Count as Count
 from privacy.model_terms import ModelTerms as ModelTerms
 from privacy.model_terms import TensorSpec as TensorSpec
@@ -143,7 +144,11 @@ class JobSpec(Frozen):
             raise ValueError(
                 f"dp.model: expected local with {algorithm}; noise is shared with {', '.join(ONE_MECHANISM)}"
             )
+        if self.dp is not None and self.query is None:
+            refuse_coupled_loss(self.data.label)
         metrics = None if self.dp is None else self.dp.metrics
+        if metrics is not None and "accuracy" in metrics.names and self.data.label.kind != "classes":
+            raise ValueError("dp.metrics.names: expected accuracy with a label of classes only")
         if metrics is not None and algorithm != "dp_fedsgd":
             # Later local steps start from other models: their samples would need releases of their own.
             raise ValueError(f"dp.metrics: expected none with {algorithm}; they come with dp_fedsgd only")

@@ -15,6 +15,7 @@ from typing import Final
 from privacy.canonical import digest_of
 from privacy.dp.integer_noise import integer_mechanism
 from privacy.errors import Unprocessable
+from privacy.labels import classes_of
 from privacy.model_terms import ModelTerms, TensorSpec
 from privacy.plan import DpTerms, TrainingTerms, VectorTerms
 from privacy.query_terms import (
@@ -134,7 +135,7 @@ def _form(asked: Asked, data: DataSchema) -> tuple[tuple[int, ...], float]:
     """Shape and bound of a block. One-hot blocks have norm 1; k numbers of size at most 1 have √k."""
     if isinstance(asked, CountStatistic):
         return (1,), 1.0
-    classes = data.label.classes
+    classes = classes_of(data.label)
     if isinstance(asked, LabelStatistic):
         return (classes,), 1.0
     if isinstance(asked, AccuracyMetric):

@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen, Real
 from privacy.ids import HexDigest
+from privacy.labels import Column
 from privacy.model_terms import ModelTerms
-from privacy.schema import Column
 
 Share = Annotated[Real, Field(ge=1e-6, le=1000)]
 Threshold = Annotated[Real, Field(gt=0, lt=1)]

@@ -14,9 +14,9 @@ from pydantic import Field, model_validator
 from privacy.canonical import Frozen, Real, digest_of
 from privacy.fixed_features import FixedFeatures, Views
 from privacy.ids import Digest
-
-Column = Annotated[str, Field(min_length=1, max_length=100)]
-Cell = Annotated[str, Field(max_length=100)]
+from privacy.labels import AnyLabel, Cell, Column, MaskLabel
+from privacy.labels import ClassLabel as ClassLabel
+from privacy.labels import Label as Label
 
 
 class NumericFeature(Frozen):
@@ -73,36 +73,6 @@ class CategoricalFeature(Frozen):
         return len(self.categories) + int(self.indicator)
 
 
-class Label(Frozen):
-    """Binary label: 1 where the column's number is above ``threshold``."""
-
-    column: Column
-    threshold: Real
-
-    @property
-    def classes(self) -> int:
-        """Below and above."""
-        return 2
-
-
-class ClassLabel(Frozen):
-    """One of a public list of classes, which a record's cell names; class k is the k-th of them, from 0."""
-
-    column: Column
-    categories: Annotated[tuple[Cell, ...], Field(min_length=2, max_length=1000)]
-
-    @property
-    def classes(self) -> int:
-        """How many there are."""
-        return len(self.categories)
-
-    @model_validator(mode="after")
-    def _classes_are_distinct(self) -> Self:
-        if len(set(self.categories)) != len(self.categories):
-            raise ValueError(f"label {self.column}: expected distinct classes")
-        return self
-
-
 Feature = Annotated[NumericFeature | CategoricalFeature, Field(discriminator="kind")]
 
 
@@ -110,7 +80,7 @@ class DataSchema(Frozen):
     """Features in order, the label, and the column that names the patient."""
 
     features: Annotated[tuple[Feature, ...], Field(min_length=1, max_length=10_000)]
-    label: Label | ClassLabel
+    label: AnyLabel
     patient_id: Column
     record_norm: Annotated[Real, Field(gt=0)] | None = None
     """Each record's feature vector is scaled down to this L2 norm if longer (data-independent)."""
@@ -153,10 +123,18 @@ class DataSchema(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _views_move_no_mask(self) -> Self:
+        if self.views is not None and isinstance(self.label, MaskLabel):
+            raise ValueError("views: expected none with a mask, which would have to move with its image")
+        return self
+
+    @model_validator(mode="after")
     def _columns_are_distinct(self) -> Self:
         columns = [feature.column for feature in self.features]
         if len(set(columns)) != len(columns):
             raise ValueError("features: expected each column once")
-        if self.label.column in columns or self.patient_id in columns:
+        if {*self.label.columns, self.patient_id} & set(columns):
             raise ValueError("features: expected neither the label nor the patient id among them")
+        if len({*self.label.columns, self.patient_id}) != len(self.label.columns) + 1:
+            raise ValueError("label: expected distinct columns, none of them the patient id")
         return self

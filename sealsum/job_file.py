@@ -47,7 +47,7 @@ from sealsum.job_defaults import with_defaults
 from sealsum.job_grid import finest_vector, noise_vector
 from sealsum.job_metrics import metrics_further
 from sealsum.yaml_file import faults_of, read_yaml_file
-from silo_agent.models.layouts import initial_vector, model_terms, outputs_for
+from silo_agent.models.layouts import initial_vector, model_terms
 
 
 class ModelRequest(Frozen):
@@ -104,8 +104,9 @@ class JobFile(Frozen):
             ConfigurationError: the sizes do not fit the adapter.
         """
         if not self.model.layout:
-            outputs = outputs_for(self.data.label.classes)
-            return model_terms(self.model.adapter, self.data.width, self.model.hidden, outputs)
+            return model_terms(
+                self.model.adapter, self.data.width, self.model.hidden, self.data.label.outputs
+            )
         try:
             return ModelTerms(
                 adapter=self.model.adapter,

@@ -38,7 +38,6 @@ from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
 from silo_agent.ledger.said import said_of
 from silo_agent.models.adapters import ModelAdapter
-from silo_agent.models.layouts import outputs_for
 from silo_agent.outbox import Contribution, Outbox, Stored
 from silo_agent.participation import (
     Invitation,
@@ -241,8 +240,7 @@ class Attendance:
         if invitation.plan.dp is None or invitation.job.query is not None or adapter is None:
             return "autograd"
         engine = self._workbench.engine(adapter, invitation.job.model, model.vector)
-        classes = invitation.job.data.label.classes
-        assert_outputs(engine.module, invitation.job.model.inputs, outputs_for(classes))
+        assert_outputs(engine.module, invitation.job.model.inputs, invitation.job.data.label.outputs)
         return engine.name
 
     def _reserve(self, invitation: Invitation) -> Reserved | None:

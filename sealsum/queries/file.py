@@ -40,7 +40,7 @@ from privacy.secagg.encoding import assert_fits
 from privacy.secagg.rows import row_for
 from privacy.update import model_bytes, model_digest
 from sealsum.yaml_file import faults_of, read_yaml_file
-from silo_agent.models.layouts import model_terms, outputs_for
+from silo_agent.models.layouts import model_terms
 
 FINEST_BITS = 20
 
@@ -120,7 +120,7 @@ class QueryFile(Frozen):
         """
         if isinstance(self.query, StatisticsTerms):
             return None
-        outputs = outputs_for(self.data.label.classes)
+        outputs = self.data.label.outputs
         return model_terms(self.query.adapter, self.data.width, self.query.hidden, outputs)
 
     def terms(self, weights: NDArray[np.float32] | None) -> QueryTerms:

@@ -12,9 +12,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.errors import Unprocessable
+from privacy.labels import kind_name
 from privacy.query_blocks import Asked, feature_of
 from privacy.query_terms import CountStatistic, HistogramStatistic, LabelStatistic, VarianceStatistic
-from privacy.schema import CategoricalFeature, DataSchema, Label, NumericFeature
+from privacy.schema import CategoricalFeature, ClassLabel, DataSchema, Label, NumericFeature
 from sealsum.queries.estimates import (
     CONFIDENCE,
     LEAST_COUNT,
@@ -48,7 +50,7 @@ def read_statistic(
         rows = zip(label_names(data), estimates(values, error), strict=True)
         return {
             "kind": "label",
-            "column": data.label.column,
+            "column": data.label.columns[0],
             "counts": [{"label": name} | count.report() for name, count in rows],
         }
     if isinstance(asked, HistogramStatistic):
@@ -64,7 +66,9 @@ def label_names(data: DataSchema) -> list[str]:
     label = data.label
     if isinstance(label, Label):
         return [f"{label.column} ≤ {label.threshold:g}", f"{label.column} > {label.threshold:g}"]
-    return list(label.categories)
+    if isinstance(label, ClassLabel):
+        return list(label.categories)
+    raise Unprocessable(f"data.label: expected a label of classes, got {kind_name(label.kind)}")
 
 
 def _moments(with_variance: bool, feature: NumericFeature, sums: list[Estimate]) -> dict[str, Any]:

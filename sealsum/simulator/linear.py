@@ -113,6 +113,10 @@ def _checked(task: Task) -> Records:
         raise ConfigurationError(
             f"model.adapter: expected logistic, and one record a unit, got {task.model.adapter}"
         )
+    if records.kind != "classes":
+        raise ConfigurationError(
+            f"data.label: expected classes for sweeps of linear models, got {records.told}"
+        )
     if task.model.parameters != records.logits * (task.model.inputs + 1):
         raise ConfigurationError(f"model: expected {records.logits} outputs for {records.classes} classes")
     return records

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
 from privacy.ids import PartyId, SiloId
+from privacy.labels import classes_of
 from privacy.schema import CategoricalFeature, DataSchema
 from silo_agent.data.csv_table import read_csv_table
 from silo_agent.data.records import Records
@@ -36,8 +37,8 @@ class Practice:
         """As many silos of so many records each, drawn with replacement."""
         generator = np.random.default_rng(seed)
         return {
-            SiloId(PartyId(f"silo-{number}")): _rows(
-                self.training, generator.integers(0, len(self.training), size)
+            SiloId(PartyId(f"silo-{number}")): self.training.rows(
+                generator.integers(0, len(self.training), size)
             )
             for number in range(1, count + 1)
         }
@@ -75,7 +76,7 @@ def made_up(schema: DataSchema, count: int, seed: int = 0) -> Practice:
         raise ConfigurationError("data.views: expected none to make records up; leave views out")
     if schema.transform is not None:
         features = fixed_features(schema.transform, features)
-    classes = schema.label.classes
+    classes = classes_of(schema.label)
     scores = (features - features.mean(0)) @ generator.standard_normal((features.shape[1], classes))
     scores += _LABEL_NOISE * scores.std() * generator.standard_normal(scores.shape)
     return _held_out(Records(features, scores.argmax(1).astype(np.float32), classes=classes))
@@ -88,8 +89,4 @@ def _held_out(records: Records) -> Practice:
         )
     order = np.random.default_rng(0).permutation(len(records))
     cut = round(len(records) * HELD_OUT)
-    return Practice(_rows(records, order[cut:]), _rows(records, order[:cut]))
-
-
-def _rows(records: Records, chosen: NDArray[np.intp]) -> Records:
-    return Records(records.features[chosen], records.labels[chosen], classes=records.classes)
+    return Practice(records.rows(order[cut:]), records.rows(order[:cut]))

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent, round_event
 from privacy.errors import ConfigurationError, SealsumError
+from privacy.labels import classes_of
 from privacy.plan import DpTerms, VectorTerms
 from sealsum.job_file import JobFile
 from sealsum.job_grid import finest_vector, noise_vector
@@ -76,6 +77,7 @@ def trials_of(tree: dict[str, Any], grid: Grid, budget: float) -> list[Trial]:
         tree: job.yaml as read.
 
     Raises:
+        Unprocessable: the label is none of classes.
         ConfigurationError: the job has no DP, a path is none of job.yaml's, or a choice makes no job.
     """
     if not isinstance(tree.get("dp"), dict):
@@ -97,6 +99,7 @@ def trials_of(tree: dict[str, Any], grid: Grid, budget: float) -> list[Trial]:
             raise ConfigurationError(f"grid: {spelt(settings)} makes no job:\n{faults_of(error)}") from error
         if job.dp is None:
             raise ConfigurationError("dp: expected the terms of a private job")
+        classes_of(job.data.label)  # trials are compared by what they tell right
         trials.append(Trial(settings, job, job.dp))
     return trials
 

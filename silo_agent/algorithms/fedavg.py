@@ -7,7 +7,7 @@ import torch
 
 from silo_agent.algorithms.descent import descend
 from silo_agent.algorithms.task import Task
-from silo_agent.engines.loss import summed_loss
+from silo_agent.engines.loss import mean_loss
 from silo_agent.models.adapters import export_vector
 from silo_agent.update import FloatUpdate
 
@@ -23,7 +23,7 @@ def fedavg(task: Task) -> FloatUpdate:
     for _ in range(task.training.local_steps):
         task.refuse_if_stopping()
         module.zero_grad()
-        torch.autograd.backward(summed_loss(module, task.records, everything) / len(task.records))
+        torch.autograd.backward(mean_loss(module, task.records, everything))
         gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
         flat = torch.cat([gradient.double().flatten() for gradient in gradients]).numpy()
         descend(module, flat, task.training.learning_rate)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from privacy.dp.integer_noise import clamped
 from privacy.dp.metrics import metrics_mechanism
@@ -22,6 +21,7 @@ from privacy.query_blocks import SUM_MARGIN
 from privacy.vector_terms import METRICS, MetricTerms
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
+from silo_agent.engines.loss import record_losses
 from silo_agent.queries.scores import scores_of
 from silo_agent.randomness import gaussian
 from silo_agent.update import GridUpdate
@@ -69,19 +69,25 @@ def _record_metrics(
     """From scores of one record at a time: see ``scores_of``."""
     logits = torch.from_numpy(scores_of(module, records, rows))
     labels = torch.from_numpy(records.labels[rows]).double()
+    columns = []
+    for name in terms.names:
+        if name == "loss":
+            loss = record_losses(logits, labels, records.kind, records.classes).numpy()
+            cap = terms.loss_cap or 1.0
+            # Written so that NaN becomes the cap; a log-likelihood may lie beyond 0, and counts as 0 then.
+            columns.append(np.maximum(np.where(loss < cap, loss, cap), 0.0) / cap)
+        else:
+            columns.append(_right(logits, labels, records).double().numpy())
+    return np.column_stack(columns)
+
+
+def _right(logits: torch.Tensor, labels: torch.Tensor, records: Records) -> torch.Tensor:
+    """Whether each record's class is told, bool[rows]."""
+    if records.kind != "classes":
+        raise SealsumError(f"metrics: expected no accuracy of {records.told}")
     if records.classes == 2:
-        losses = binary_cross_entropy_with_logits(logits[:, 0], labels, reduction="none")
-        right = (logits[:, 0] > 0) == (labels > 0)
-    else:
-        losses = cross_entropy(logits, labels.long(), reduction="none")
-        right = logits.argmax(dim=-1) == labels.long()
-    cap, loss = terms.loss_cap or 1.0, losses.numpy()
-    metrics = {
-        "accuracy": right.double().numpy(),
-        # Written so that NaN becomes the cap.
-        "loss": np.where(loss < cap, loss, cap) / cap,
-    }
-    return np.column_stack([metrics[name] for name in terms.names])
+        return (logits[:, 0] > 0) == (labels > 0)
+    return logits.argmax(dim=-1) == labels.long()
 
 
 def _vector(task: Task) -> VectorTerms:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from privacy.labels import AnyLabel, MaskLabel, SurvivalLabel
 from privacy.plan import JobSpec
 from privacy.query_terms import EvaluationTerms
 from privacy.schema import DataSchema
@@ -81,8 +82,17 @@ def _columns(data: DataSchema) -> Iterator[str]:
     names = [feature.column for feature in data.features]
     shown = ", ".join(names[:_NAMED_COLUMNS])
     more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
-    yield f"It reads {_count(len(names), 'column')}: {shown}{more}; it predicts {data.label.column}."
+    predicted = _predicted(data.label)
+    yield f"It reads {_count(len(names), 'column')}: {shown}{more}; it predicts {predicted}."
     yield f"Patients are told apart by {data.patient_id}; the schema's digest is {data.digest[:16]}…."
+
+
+def _predicted(label: AnyLabel) -> str:
+    if isinstance(label, MaskLabel):
+        return f"a mask of {len(label.pixels)} pixels, {label.pixels[0]} to {label.pixels[-1]}"
+    if isinstance(label, SurvivalLabel):
+        return f"{label.time} until {label.event}"
+    return label.column
 
 
 def _protection(spec: JobSpec) -> Iterator[str]:

@@ -6,7 +6,6 @@ Errors name row and column, not what the cell holds: they end in logs.
 from __future__ import annotations
 
 import csv
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
-from privacy.schema import CategoricalFeature, ClassLabel, DataSchema, Feature, Label, NumericFeature
+from privacy.labels import AnyLabel, classes_of
+from privacy.schema import CategoricalFeature, DataSchema, Feature, NumericFeature
+from silo_agent.data.labels import encoded_label, finite_number
 from silo_agent.data.records import Records
 from silo_agent.features.catalogue import fixed_features
 from silo_agent.features.views import views_of
@@ -52,7 +53,7 @@ def _read(rows: Iterator[list[str]], path: Path, schema: DataSchema, most: int |
     header = [name.strip() for name in next(rows, [])]
     column_of = _columns(header, path, schema)
     features: list[NDArray[np.float64]] = []
-    labels: list[float] = []
+    labels: list[list[float]] = []
     patients: list[str] = []
     used: Counter[str] = Counter()
     for number, cells in enumerate(rows, start=2):
@@ -75,27 +76,39 @@ def _read(rows: Iterator[list[str]], path: Path, schema: DataSchema, most: int |
             continue
         used[patient] += 1
         patients.append(patient)
-        cell = cells[column_of[schema.label.column]].strip()
-        labels.append(_label(schema.label, cell, f"{where}, column {schema.label.column}"))
+        told = {column: cells[column_of[column]].strip() for column in schema.label.columns}
+        labels.append(encoded_label(schema.label, told, where))
         features.append(_vector(cells, column_of, schema, where))
     matrix = np.array(features, dtype=np.float32).reshape(len(features), schema.columns_width)
     owners = {patient: number for number, patient in enumerate(used)}
     units = None if most in (None, 1) else np.array([owners[patient] for patient in patients], dtype=np.int64)
-    numbers = np.array(labels, dtype=np.float32)
+    numbers = _label_array(schema.label, labels)
     count = 1 if schema.views is None else schema.views.count
     if schema.views is not None:
         matrix = views_of(schema.views, matrix).reshape(-1, schema.columns_width)
         # Rows of one record are one unit, or of the unit that the record belongs to.
         units = np.repeat(np.arange(len(numbers)) if units is None else units, count)
-        numbers, patients = np.repeat(numbers, count), [name for name in patients for _ in range(count)]
+        numbers, patients = (
+            np.repeat(numbers, count, axis=0),
+            [name for name in patients for _ in range(count)],
+        )
     if schema.transform is not None:
         matrix = fixed_features(schema.transform, matrix)
-    classes = schema.label.classes
-    return Records(matrix, numbers, tuple(patients), classes=classes, units=units, views=count)
+    label = schema.label
+    classes = classes_of(label) if label.kind == "classes" else 2
+    return Records(matrix, numbers, tuple(patients), classes, units, count, label.kind)
+
+
+def _label_array(label: AnyLabel, labels: list[list[float]]) -> NDArray[np.float32]:
+    """As ``Records.labels``: one number a record lies flat."""
+    numbers = np.array(labels, dtype=np.float32)
+    if label.kind in ("classes", "real"):
+        return numbers.reshape(len(labels))
+    return numbers.reshape(len(labels), len(label.columns))
 
 
 def _columns(header: Sequence[str], path: Path, schema: DataSchema) -> dict[str, int]:
-    wanted = [*(feature.column for feature in schema.features), schema.label.column, schema.patient_id]
+    wanted = [*(feature.column for feature in schema.features), *schema.label.columns, schema.patient_id]
     for column in wanted:
         if header.count(column) != 1:
             raise ConfigurationError(
@@ -128,30 +141,11 @@ def _coordinates(feature: Feature, cell: str, where: str) -> list[float]:
                 f"{where}: its category is none of the job's: {', '.join(feature.categories)}"
             )
         return [float(cell == category) for category in feature.categories] + indicator
-    value = feature.impute if missing else _number(cell, where)
+    value = feature.impute if missing else finite_number(cell, where)
     return [_scaled(feature, value), *indicator]
-
-
-def _label(label: Label | ClassLabel, cell: str, where: str) -> float:
-    """The number of a record's class."""
-    if isinstance(label, Label):
-        return float(_number(cell, where) > label.threshold)
-    if cell not in label.categories:
-        raise ConfigurationError(f"{where}: its class is none of the job's: {', '.join(label.categories)}")
-    return float(label.categories.index(cell))
 
 
 def _scaled(feature: NumericFeature, value: float) -> float:
     """[low, high] → [−1, 1] linearly; outside values count as the nearer end."""
     inside = min(max(value, feature.low), feature.high)
     return 2.0 * (inside - feature.low) / (feature.high - feature.low) - 1.0
-
-
-def _number(cell: str, where: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError as error:
-        raise ConfigurationError(f"{where}: expected a number") from error
-    if not math.isfinite(value):
-        raise ConfigurationError(f"{where}: expected a finite number")
-    return value

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policies.findings import Finding, PolicyRefusal
 from privacy.errors import ConfigurationError
+from privacy.labels import LabelKind, kind_name
+
+_DIMENSIONS: Final[dict[LabelKind, int]] = {"classes": 1, "real": 1, "mask": 2, "cox": 2, "exponential": 2}
+"""Of ``Records.labels``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,19 +29,24 @@ class Records:
     features: NDArray[np.float32]
     """float32[n, width]; numbers in [−1, 1], one-hot categories and missing indicators in {0, 1}."""
     labels: NDArray[np.float32]
-    """float32[n], the number of each record's class, from 0."""
+    """By ``kind``: float32[n] with the number of each record's class, from 0, or a number in [−1, 1];
+    float32[n, pixels] of masks in {0, 1}; float32[n, 2] of times, as parts of the horizon, and events."""
     patients: tuple[str, ...] = field(default=())
     classes: int = 2
-    """How many classes the job's schema has, whatever of them occurs here."""
+    """How many classes the job's schema has, whatever of them occurs here; of no meaning for other kinds."""
     units: NDArray[np.int64] | None = None
     """int64[n], which unit (0 … m − 1, none left out) each record belongs to; absent: each is its own."""
     views: int = 1
     """How many of a unit's rows are views of one record: the mean of their gradients is that record's."""
+    kind: LabelKind = "classes"
+    """What the job predicts, and so which loss a record has."""
 
     def __post_init__(self) -> None:
+        if len(self.labels) != len(self.features) or self.labels.ndim != _DIMENSIONS[self.kind]:
+            raise ConfigurationError(f"records.labels: expected one label of {self.told} for each record")
         if self.units is None:
             return
-        if self.units.shape != self.labels.shape:
+        if self.units.shape != (len(self),):
             raise ConfigurationError("records.units: expected one unit for each record")
         if not np.array_equal(np.unique(self.units), np.arange(self.unit_count)):
             raise ConfigurationError("records.units: expected the numbers 0 … m − 1, none left out")
@@ -47,7 +57,27 @@ class Records:
     @property
     def logits(self) -> int:
         """Outputs a record that a model needs: one tells two classes apart, K > 2 take one each."""
-        return 1 if self.classes == 2 else self.classes
+        if self.kind == "mask":
+            return int(self.labels.shape[1])
+        return self.classes if self.kind == "classes" and self.classes > 2 else 1
+
+    @property
+    def told(self) -> str:
+        """The label for people: nothing that any record holds."""
+        return f"{self.classes} classes" if self.kind == "classes" else kind_name(self.kind)
+
+    def rows(self, chosen: NDArray[np.intp]) -> Records:
+        """These rows alone, in this order, each a unit of its own.
+
+        Raises:
+            ConfigurationError: units own several of the records, or records have several views.
+        """
+        if self.units is not None or self.views != 1:
+            raise ConfigurationError(
+                "records: expected one record a unit, without views, to choose among them"
+            )
+        patients = tuple(self.patients[row] for row in chosen) if self.patients else ()
+        return replace(self, features=self.features[chosen], labels=self.labels[chosen], patients=patients)
 
     @cached_property
     def unit_count(self) -> int:

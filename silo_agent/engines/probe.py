@@ -81,7 +81,7 @@ def assert_outputs(module: nn.Module, inputs: int, logits: int) -> None:
         outputs = module(torch.zeros(1, inputs, dtype=next(module.parameters()).dtype))
     if outputs.shape != (1, logits):
         raise ConfigurationError(
-            f"model: expected {logits} outputs a record for the classes of the job's label, got "
+            f"model: expected {logits} outputs a record for the job's label, got "
             f"{list(outputs.shape[1:])}; let the job's model fit its label"
         )
 

@@ -37,7 +37,7 @@ def scores_of(
             logits = module(place)
             if logits.shape != (1, records.logits):
                 raise ConfigurationError(
-                    f"model: expected {records.logits} outputs a record for {records.classes} classes, got "
+                    f"model: expected {records.logits} outputs a record for {records.told}, got "
                     f"{list(logits.shape[1:])}"
                 )
             scores[row] = logits[0].double().numpy()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.labels import classes_of
 from privacy.query_blocks import Asked, bins_of, feature_of
 from privacy.query_terms import (
     CountStatistic,
@@ -40,14 +41,14 @@ def _sum(asked: Asked, data: DataSchema, records: Records, shares: Vector) -> Ve
     if isinstance(asked, CountStatistic):
         return np.array([shares.sum()])
     if isinstance(asked, LabelStatistic):
-        return counted(records.labels, shares, data.label.classes)
+        return counted(records.labels, shares, classes_of(data.label))
     if isinstance(asked, HistogramStatistic):
         bins = bins_of(asked, data)
         index = _bin_index(asked, data, records)
         if not asked.by_label:
             return counted(index, shares, bins)
         labels = records.labels.astype(np.float64)  # a float32 label beyond any class must not overflow
-        return counted(labels * bins + index, shares, data.label.classes * bins)
+        return counted(labels * bins + index, shares, classes_of(data.label) * bins)
     if isinstance(asked, MeanStatistic | VarianceStatistic):
         return _moments(asked, data, records, shares)
     raise TypeError(f"{type(asked).__name__}: expected a statistic")
