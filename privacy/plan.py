@@ -28,6 +28,8 @@ from privacy.vector_terms import VectorTerms as VectorTerms
 PROTOCOL: Literal["sealsum/1"] = "sealsum/1"
 StepSize = Annotated[Real, Field(ge=LEAST_REAL, le=1e6)]
 """Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
+Holdout = Annotated[Real, Field(ge=0, le=0.5, exclude_if=lambda share: share == 0)]
+"""Not spelled where nobody is held out."""
 SchemeName = Literal["additive", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks"]
 """How updates are added up unseen; ``privacy.secagg.catalogue`` says what each withstands."""
 AlgorithmName = Literal["fedavg", "dp_fedavg", "dp_fedsgd", "dp_statistics", "dp_evaluation"]
@@ -79,6 +81,8 @@ class TrainingTerms(Frozen):
     """``uniform`` reveals nothing; ``examples`` opens the total record count, so a DP job refuses it."""
     weight_cap: Count = 1
     """ŵ = min(records, weight_cap) / weight_cap when weights are ``examples``."""
+    holdout: Holdout = 0.0
+    """Share of each silo's patients that no round trains on, chosen by a digest of the patient's id alone."""
 
 
 class ValidityClaim(Frozen):

@@ -1,4 +1,4 @@
-"""The ``silo`` commands, each imported when it is asked for; only ``run`` loads the learning framework."""
+"""The ``silo`` commands, each imported when asked for; ``run`` and ``personalise`` alone load torch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ class SiloGroup(click.Group):
         "budget": "silo_agent.ledger_commands",
         "datasets": "silo_agent.dataset_commands",
         "export": "silo_agent.export_command",
+        "gains": "silo_agent.personal_commands",
         "jobs": "silo_agent.job_commands",
         "ledger": "silo_agent.ledger_commands",
+        "models": "silo_agent.personal_commands",
+        "personalise": "silo_agent.personalise_command",
         "reject": "silo_agent.job_commands",
         "run": "silo_agent.run_command",
         "show": "silo_agent.job_commands",
+        "show-model": "silo_agent.personal_commands",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -8,24 +8,39 @@ from typing import Literal
 from privacy.errors import ConfigurationError
 from privacy.plan import JobSpec
 from silo_agent.data.csv_table import read_csv_table
+from silo_agent.data.holdout import trained_on
 from silo_agent.data.records import Records, assert_enough
 from silo_agent.queries.question import schema_read
 from silo_agent.settings import DatasetSettings
 
 _Key = tuple[Path, str, str, int, int, int]
+_Held = tuple[_Key, Records]
 
 
 class Datasets:
     """Holds the last records read; a round of the same job costs no second reading."""
 
     def __init__(self) -> None:
-        self._held: tuple[_Key, Records] | None = None
+        self._held: _Held | None = None
+        self._trained: tuple[Records, float, Records] | None = None
 
     def read(self, dataset: DatasetSettings, job: JobSpec, min_records: int) -> Records:
-        """The dataset under the job's schema.
+        """The dataset under the job's schema, without the patients whom the job holds out.
 
         Raises:
             ConfigurationError: as ``read_csv_table``. PolicyRefusal: fewer than ``min_records``.
+        """
+        everybody, share = self.everybody(dataset, job), job.training.holdout
+        if self._trained is None or self._trained[0] is not everybody or self._trained[1] != share:
+            self._trained = (everybody, share, trained_on(everybody, share))
+        assert_enough(self._trained[2], min_records)
+        return self._trained[2]
+
+    def everybody(self, dataset: DatasetSettings, job: JobSpec) -> Records:
+        """The dataset under the job's schema, with the patients whom the job holds out.
+
+        Raises:
+            ConfigurationError: as ``read_csv_table``.
         """
         unit: Literal["patient", "record"] = "record" if job.dp is None else job.dp.unit
         most = 1 if job.dp is None else job.dp.records_per_unit
@@ -33,7 +48,6 @@ class Datasets:
         key = (dataset.path, schema.digest, unit, most, *_state_of(dataset.path))
         if self._held is None or self._held[0] != key:
             self._held = (key, read_csv_table(dataset.path, schema, unit, most))
-        assert_enough(self._held[1], min_records)
         return self._held[1]
 
 

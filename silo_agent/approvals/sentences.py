@@ -60,6 +60,11 @@ def _computed(spec: JobSpec) -> Iterator[str]:
             f"{rounds} of "
             f"{_count(spec.training.local_steps, 'step')}."
         )
+    if spec.training.holdout:
+        yield (
+            f"A share of {spec.training.holdout:g} of the patients, chosen by a digest of their id, is held "
+            "out of it."
+        )
     told = _told(spec)
     if told:
         more = f" and {len(told) - _NAMED_COLUMNS} more" if len(told) > _NAMED_COLUMNS else ""

@@ -84,6 +84,17 @@ class Records:
         """How many units there are: what is sampled, what a minimum counts. As secret as ``len``."""
         return len(self) if self.units is None else int(self.units.max(initial=-1)) + 1
 
+    def only(self, rows: NDArray[np.intp]) -> Records:
+        """These rows, ascending, with their patients; units that are left are numbered anew, in order."""
+        units = None if self.units is None else np.unique(self.units[rows], return_inverse=True)[1]
+        return replace(
+            self,
+            features=self.features[rows],
+            labels=self.labels[rows],
+            patients=tuple(self.patients[row] for row in rows) if self.patients else (),
+            units=units,
+        )
+
     def in_equal_shares(self, sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
         """The rows of the sampled units, in blocks of units that own the same number of records.
 
