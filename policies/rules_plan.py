@@ -17,7 +17,7 @@ from policies.rules_metrics import (
     metrics_on_a_sound_grid,
 )
 from policies.rules_noise import noise_on_a_sound_grid, shares_of_honest_silos
-from policies.rules_queries import judged_architecture, metrics_released_by_name
+from policies.rules_queries import judged_architecture, metrics_released_by_name, skews_are_of_enough_silos
 from policies.rules_scheme import (
     cohort_within_scheme,
     enough_share_servers,
@@ -282,6 +282,7 @@ PLAN_RULES: tuple[PlanRule, ...] = (
     algorithm_listed,
     architecture_listed,
     metrics_released_by_name,
+    skews_are_of_enough_silos,
     dp_as_required,
     dp_within_limits,
     epsilon_within_caps,

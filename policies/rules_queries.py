@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from policies.assumption import colluding_silos
 from policies.findings import Finding
 from policies.schema import Spec, ThreatModel
 from privacy.errors import Unprocessable
 from privacy.ids import Digest
 from privacy.plan import JobSpec, RoundPlan
 from privacy.query_blocks import answer_terms
-from privacy.query_terms import METRIC_NAMES, EvaluationTerms, StatisticsTerms
+from privacy.query_skews import LEAST_HONEST
+from privacy.query_terms import METRIC_NAMES, SKEWS, EvaluationTerms, StatisticsTerms
 from privacy.roster import Charter
 
 
@@ -55,6 +57,27 @@ def metrics_released_by_name(spec: Spec, plan: RoundPlan, charter: Charter) -> I
                 name,
                 f"leave {name} out of the job, or agree on release.metrics with it and dp: charged",
             )
+
+
+def skews_are_of_enough_silos(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
+    """A sum and a sum of squares over two unknown silos say what each of them is.
+
+    Noise is made for one patient, not for a silo's size or shares. A silo, or those that collude, take their
+    own
+    terms away from the sums: what is left must be of three silos or more.
+    """
+    if not isinstance(plan.query, StatisticsTerms):
+        return
+    skews = sorted({one.kind for one in plan.query.statistics if isinstance(one, SKEWS)})
+    least = max(1, colluding_silos(spec)) + LEAST_HONEST
+    if skews and plan.min_survivors < least:
+        yield Finding(
+            "skews_of_few_silos",
+            "so few silos can be told apart by a statistic of silos and what some know of themselves",
+            f"min_survivors of at least {least} ({LEAST_HONEST} beside those that pool what they know)",
+            f"{plan.min_survivors}, with {', '.join(skews)}",
+            f"raise the query's min_silos to {least}, or leave {', '.join(skews)} out",
+        )
 
 
 def _metrics_of(plan: RoundPlan) -> list[str]:

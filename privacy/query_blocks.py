@@ -18,17 +18,21 @@ from privacy.errors import Unprocessable
 from privacy.labels import classes_of
 from privacy.model_terms import ModelTerms, TensorSpec
 from privacy.plan import DpTerms, TrainingTerms, VectorTerms
+from privacy.query_skews import column_skew_form, label_skew_form, size_skew_form
 from privacy.query_terms import (
     AccuracyMetric,
     AucMetric,
+    ColumnSkewStatistic,
     ConfusionMetric,
     CountStatistic,
     HistogramStatistic,
+    LabelSkewStatistic,
     LabelStatistic,
     LossMetric,
     MeanStatistic,
     Metric,
     QueryTerms,
+    SizeSkewStatistic,
     Statistic,
     StatisticsTerms,
     VarianceStatistic,
@@ -133,6 +137,12 @@ def bins_of(asked: HistogramStatistic, data: DataSchema) -> int:
 
 def _form(asked: Asked, data: DataSchema) -> tuple[tuple[int, ...], float]:
     """Shape and bound of a block. One-hot blocks have norm 1; k numbers of size at most 1 have √k."""
+    if isinstance(asked, LabelSkewStatistic):
+        return label_skew_form(asked.least, data.label.classes)
+    if isinstance(asked, SizeSkewStatistic):
+        return size_skew_form(asked.most)
+    if isinstance(asked, ColumnSkewStatistic):
+        return column_skew_form(feature_of(asked.column, data))
     if isinstance(asked, CountStatistic):
         return (1,), 1.0
     classes = classes_of(data.label)

@@ -73,8 +73,38 @@ class HistogramStatistic(_Asked):
         return self
 
 
+class LabelSkewStatistic(_Asked):
+    """How differently labels are spread: Σ p_k and Σ H(p_k) over the silos' own shares p_k."""
+
+    kind: Literal["label_skew"] = "label_skew"
+    least: Annotated[int, Field(ge=2, le=10**9)]
+    """A silo with fewer patients is filled up to so many, evenly over the classes: what one patient moves p_k
+    and H(p_k) by falls with it. At most ``limits.min_records`` of the silos, so that none is filled up."""
+
+
+class SizeSkewStatistic(_Asked):
+    """How differently many patients silos have: Σ n_k and Σ n_k²."""
+
+    kind: Literal["size_skew"] = "size_skew"
+    most: Annotated[int, Field(ge=1, le=10**9)]
+    """Public; a silo with more patients counts as one with so many."""
+
+
+class ColumnSkewStatistic(_Asked):
+    """How much of a column's variance lies between silos, what is missing, and what is at the range's ends.
+
+    Beside the sums of ``variance`` it takes Σ_k S_k²/n_k of each silo's own sum and count.
+    """
+
+    kind: Literal["column_skew"] = "column_skew"
+    column: Column
+
+
+Skew: TypeAlias = LabelSkewStatistic | SizeSkewStatistic | ColumnSkewStatistic
+"""Statistics of silos: a term that each silo computes from all of its patients, not a sum over them."""
+SKEWS: Final = (LabelSkewStatistic, SizeSkewStatistic, ColumnSkewStatistic)
 Statistic = Annotated[
-    CountStatistic | LabelStatistic | MeanStatistic | VarianceStatistic | HistogramStatistic,
+    CountStatistic | LabelStatistic | MeanStatistic | VarianceStatistic | HistogramStatistic | Skew,
     Field(discriminator="kind"),
 ]
 

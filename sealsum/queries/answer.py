@@ -17,9 +17,10 @@ from privacy.dp.events import round_event
 from privacy.dp.integer_noise import integer_mechanism
 from privacy.errors import ConfigurationError
 from privacy.plan import JobSpec
-from privacy.query_blocks import blocks_of, factors_of
-from privacy.query_terms import EvaluationTerms, StatisticsTerms
+from privacy.query_blocks import Asked, blocks_of, factors_of
+from privacy.query_terms import SKEWS, EvaluationTerms, StatisticsTerms
 from sealsum.queries.metrics import read_metric
+from sealsum.queries.skews import read_skew
 from sealsum.queries.statistics import read_statistic
 
 
@@ -54,8 +55,7 @@ def read_answer(job: JobSpec, opened: NDArray[np.float32], survivors: int) -> di
     answers = []
     for block, factor in factors_of(blocks, job.dp, job.training, job.vector):
         values = opened[block.coordinates].astype(np.float64).reshape(block.spec.shape) / factor
-        read = read_statistic if isinstance(job.query, StatisticsTerms) else read_metric
-        answers.append(read(block.asked, job.data, values, deviation / factor))
+        answers.append(_read(job, block.asked, values, deviation / factor, survivors))
     report: dict[str, Any] = {
         "job": job.job,
         "query": job.query.kind,
@@ -72,3 +72,12 @@ def read_answer(job: JobSpec, opened: NDArray[np.float32], survivors: int) -> di
     if isinstance(job.query, EvaluationTerms):
         report["model"] = job.query.weights
     return report | {"statistics" if isinstance(job.query, StatisticsTerms) else "metrics": answers}
+
+
+def _read(
+    job: JobSpec, asked: Asked, values: NDArray[np.float64], error: float, survivors: int
+) -> dict[str, Any]:
+    if isinstance(asked, SKEWS):
+        return read_skew(asked, job.data, values, error, survivors)
+    read = read_statistic if isinstance(job.query, StatisticsTerms) else read_metric
+    return read(asked, job.data, values, error)

@@ -112,6 +112,19 @@ class QueryFile(Frozen):
     min_silos: Annotated[int, Field(ge=2)]
     round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
 
+    @model_validator(mode="after")
+    def _silos_hold_what_is_said_of_them(self) -> Self:
+        asked = self.query.statistics if isinstance(self.query, StatisticsTerms) else ()
+        for one in asked:
+            named = {"least": getattr(one, "least", 0), "most": getattr(one, "most", 0)}
+            for field, value in named.items():
+                if value > self.patients_at_most:
+                    raise ValueError(
+                        f"query: expected {field} of {one.kind} of at most patients_at_most "
+                        f"({self.patients_at_most}), got {value}"
+                    )
+        return self
+
     def evaluated(self) -> ModelTerms | None:
         """The terms of the model that is to be evaluated; ``None`` for statistics.
 

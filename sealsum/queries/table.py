@@ -93,7 +93,29 @@ def _calibration(one: Mapping[str, Any]) -> Iterator[Row]:
         )
 
 
+def _label_skew(one: Mapping[str, Any]) -> Iterator[Row]:
+    for share in one["shares"]:
+        yield _number(f"mean share of {share['label']}", share)
+    yield _number("label skew: JSD / log K", one["divergence"])
+
+
+def _size_skew(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number("mean patients of a silo", one["mean"])
+    yield _number("coefficient of variation of n", one["variation"])
+
+
+def _column_skew(one: Mapping[str, Any]) -> Iterator[Row]:
+    names = {"mean": "mean", "between": "variance between silos", "missing": "missing"}
+    names |= {"missing_between": "missing, between silos", "at_ends": "at the range's ends"}
+    for name, said in names.items():
+        if name in one:
+            yield _number(f"{one['column']}: {said}", one[name])
+
+
 _ROWS = {
+    "label_skew": _label_skew,
+    "size_skew": _size_skew,
+    "column_skew": _column_skew,
     "count": _count,
     "label": _label,
     "mean": _moments,

@@ -13,15 +13,19 @@ from numpy.typing import NDArray
 from privacy.labels import classes_of
 from privacy.query_blocks import Asked, bins_of, feature_of
 from privacy.query_terms import (
+    ColumnSkewStatistic,
     CountStatistic,
     HistogramStatistic,
+    LabelSkewStatistic,
     LabelStatistic,
     MeanStatistic,
+    SizeSkewStatistic,
     StatisticsTerms,
     VarianceStatistic,
 )
 from privacy.schema import CategoricalFeature, DataSchema, NumericFeature
 from silo_agent.data.records import Records
+from silo_agent.queries.skews import category_skew, label_skew, numeric_skew, size_skew
 from silo_agent.queries.units import counted, shares_of
 
 Vector = NDArray[np.float64]
@@ -51,7 +55,21 @@ def _sum(asked: Asked, data: DataSchema, records: Records, shares: Vector) -> Ve
         return counted(labels * bins + index, shares, classes_of(data.label) * bins)
     if isinstance(asked, MeanStatistic | VarianceStatistic):
         return _moments(asked, data, records, shares)
+    if isinstance(asked, LabelSkewStatistic):
+        return label_skew(asked, data.label.classes, records, shares)
+    if isinstance(asked, SizeSkewStatistic):
+        return size_skew(asked, records)
+    if isinstance(asked, ColumnSkewStatistic):
+        return _column_skew(asked, data, records, shares)
     raise TypeError(f"{type(asked).__name__}: expected a statistic")
+
+
+def _column_skew(asked: ColumnSkewStatistic, data: DataSchema, records: Records, shares: Vector) -> Vector:
+    feature, at = feature_of(asked.column, data), _place_of(asked.column, data)
+    if isinstance(feature, CategoricalFeature):
+        return category_skew(feature, _category(feature, at, records), shares)
+    missing: NDArray[np.bool_] = records.features[:, at + 1] != 0
+    return numeric_skew(records.features[:, at].astype(np.float64), missing, shares)
 
 
 def _moments(
@@ -73,10 +91,7 @@ def _bin_index(asked: HistogramStatistic, data: DataSchema, records: Records) ->
     """Each record's bin, float64[n]; NaN where the record has no bin."""
     feature, at = feature_of(asked.column, data), _place_of(asked.column, data)
     if isinstance(feature, CategoricalFeature):
-        # One column a category, and one for "missing": exactly one of them is 1.
-        columns = records.features[:, at : at + len(feature.categories) + 1]
-        category: NDArray[np.intp] = np.argmax(columns, axis=1)
-        return category.astype(np.float64)
+        return _category(feature, at, records).astype(np.float64)
     number, missing = records.features[:, at], records.features[:, at + 1] != 0
     # The cuts go the way of the values, float32 last, so that a value at a cut is found there.
     cuts = np.array([_scaled(feature, cut) for cut in asked.cuts], dtype=np.float32)
@@ -84,6 +99,13 @@ def _bin_index(asked: HistogramStatistic, data: DataSchema, records: Records) ->
     index[~np.isfinite(number)] = np.nan
     index[missing] = len(cuts) + 1
     return index
+
+
+def _category(feature: CategoricalFeature, at: int, records: Records) -> NDArray[np.intp]:
+    """Each record's category, the last being "missing": exactly one of the columns is 1."""
+    columns = records.features[:, at : at + len(feature.categories) + 1]
+    category: NDArray[np.intp] = np.argmax(columns, axis=1)
+    return category
 
 
 def _scaled(feature: NumericFeature, value: float) -> float:

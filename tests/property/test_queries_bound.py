@@ -16,13 +16,16 @@ from privacy.query_terms import (
     AccuracyMetric,
     AucMetric,
     CalibrationMetric,
+    ColumnSkewStatistic,
     ConfusionMetric,
     CountStatistic,
     EvaluationTerms,
     HistogramStatistic,
+    LabelSkewStatistic,
     LabelStatistic,
     LossMetric,
     MeanStatistic,
+    SizeSkewStatistic,
     Statistic,
     StatisticsTerms,
     VarianceStatistic,
@@ -55,6 +58,9 @@ def _statistics() -> st.SearchStrategy[Statistic]:
         st.builds(VarianceStatistic, column=numeric, share=SHARE),
         st.builds(HistogramStatistic, column=numeric, cuts=cuts, by_label=st.booleans(), share=SHARE),
         st.builds(HistogramStatistic, column=st.just("sex"), by_label=st.booleans(), share=SHARE),
+        st.builds(LabelSkewStatistic, least=st.integers(2, 20), share=SHARE),
+        st.builds(SizeSkewStatistic, most=st.integers(1, 20), share=SHARE),
+        st.builds(ColumnSkewStatistic, column=st.sampled_from(["age", "pressure", "sex"]), share=SHARE),
     )
 
 
