@@ -18,7 +18,7 @@ from privacy.errors import ConfigurationError
 
 INK, QUIET, RULE = "#1b2733", "#5d6b78", "#d8dee4"
 COLOURS: Final = ("#0b6e99", "#c77d0a", "#8a97a3", "#b3261e")
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
@@ -46,7 +46,7 @@ def save_picture(answer: Mapping[str, Any], path: Path) -> None:
         raise ConfigurationError(f"{path}: the answer has nothing to draw: {', '.join(_PANELS)}")
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(4.2 * columns, 3.2 * rows + 0.4), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for place, (one, draw) in zip(axes, panels, strict=False):

@@ -14,7 +14,7 @@ from policies.rules_epsilon import MAX_SIGNAL
 from policies.rules_plan import PLAN_RULES, limit_findings, plan_findings
 from policies.rules_validity import validity_as_required
 from privacy.plan import CohortMember, DpTerms, JobSpec, RoundPlan, ServerSlot, ValidityClaim, VectorTerms
-from privacy.query_terms import EvaluationTerms, LossMetric
+from privacy.query_terms import EvaluationTerms, LossMetric, SizeSkewStatistic, StatisticsTerms
 from privacy.vector_terms import FurtherVector, MetricTerms
 from tests.unit.policies.policies_terms import (
     Round,
@@ -313,7 +313,12 @@ def test_no_plan_rule_is_idle() -> None:
             {**_dp_of(honest.plan), "metrics": MetricTerms(names=("accuracy",), noise_multiplier=1.0)}
         ),
     )
-    plans = (hostile, loose_dp, crowd, unsound, asking, beside)
+    told_apart = altered(
+        loose_dp,
+        query=StatisticsTerms(statistics=(SizeSkewStatistic(most=9),)),
+        training=honest.plan.training.model_copy(update={"algorithm": "dp_statistics"}),
+    )
+    plans = (hostile, loose_dp, crowd, unsound, asking, beside, told_apart)
     for rule in PLAN_RULES:
         assert any(
             list(rule(spec, plan, one_operator))

@@ -1,0 +1,1 @@
+"""Splits of public or made-up records among simulated silos, for teaching and for trying algorithms."""
