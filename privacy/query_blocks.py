@@ -138,7 +138,7 @@ def bins_of(asked: HistogramStatistic, data: DataSchema) -> int:
 def _form(asked: Asked, data: DataSchema) -> tuple[tuple[int, ...], float]:
     """Shape and bound of a block. One-hot blocks have norm 1; k numbers of size at most 1 have √k."""
     if isinstance(asked, LabelSkewStatistic):
-        return label_skew_form(asked.least, data.label.classes)
+        return label_skew_form(asked.least, classes_of(data.label))
     if isinstance(asked, SizeSkewStatistic):
         return size_skew_form(asked.most)
     if isinstance(asked, ColumnSkewStatistic):

@@ -125,7 +125,7 @@ def principal_component(features: NDArray[np.floating]) -> NDArray[np.float64]:
     _, directions = np.linalg.eigh(centred.T @ centred)
     along: NDArray[np.float64] = centred @ directions[:, -1]
     # Either sign is a principal direction: take the one whose largest part is positive, on every machine.
-    return along * np.sign(directions[np.argmax(np.abs(directions[:, -1])), -1])
+    return along if directions[np.argmax(np.abs(directions[:, -1])), -1] > 0 else -along
 
 
 def _iid(table: Table, asked: Asked, random: np.random.Generator) -> NDArray[np.intp]:

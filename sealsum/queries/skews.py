@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.labels import classes_of
 from privacy.query_blocks import feature_of
 from privacy.query_skews import entropy_scale
 from privacy.query_terms import LabelSkewStatistic, SizeSkewStatistic, Skew
@@ -57,7 +58,7 @@ def _label(
     asked: LabelSkewStatistic, data: DataSchema, values: Vector, error: float, silos: int
 ) -> dict[str, Any]:
     """(H(mean p) − mean H(p)) / log K (Lin 1991): 0 where silos are alike, 1 where they share no class."""
-    classes = data.label.classes
+    classes = classes_of(data.label)
     scale = entropy_scale(asked.least, classes)
 
     def shares(sums: Vector) -> Vector:
@@ -74,7 +75,6 @@ def _label(
     means = estimates(shares(values), error / silos * math.sqrt(1 - 1 / classes))
     return {
         "kind": "label_skew",
-        "column": data.label.column,
         "silos": silos,
         "shares": [
             {"label": name} | share.report() for name, share in zip(label_names(data), means, strict=True)

@@ -56,7 +56,7 @@ def _sum(asked: Asked, data: DataSchema, records: Records, shares: Vector) -> Ve
     if isinstance(asked, MeanStatistic | VarianceStatistic):
         return _moments(asked, data, records, shares)
     if isinstance(asked, LabelSkewStatistic):
-        return label_skew(asked, data.label.classes, records, shares)
+        return label_skew(asked, classes_of(data.label), records, shares)
     if isinstance(asked, SizeSkewStatistic):
         return size_skew(asked, records)
     if isinstance(asked, ColumnSkewStatistic):
