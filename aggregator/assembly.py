@@ -71,6 +71,7 @@ class AssembledShareServer:
     identity: Identity
     app: FastAPI
     store: Store
+    charters: Succession
 
 
 def assemble_aggregator(
@@ -162,7 +163,7 @@ def assemble_share_server(
     app = share_server_app(server, store, people, _witnesses(store, charters))
     add_people_routes(app, people, held.charter.federation, settings.oidc)
     assert_all_guarded(app, SHARE_SERVER)
-    return AssembledShareServer(identity, app, store)
+    return AssembledShareServer(identity, app, store, charters)
 
 
 def _enrolled(settings: ServerSettings, role: Role) -> tuple[Identity, HeldCharter]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import uvloop
 
 from aggregator.assembly import assemble_aggregator, assemble_share_server
+from aggregator.health import ServerHealth, listening
 from aggregator.logs import log_to_stderr
+from aggregator.meters import Counting, ServerMeters
 from aggregator.operators.admitting import server_context
 from aggregator.settings import AggregatorSettings, ShareServerSettings, load_settings
 from aggregator.web_server import bind, serve
@@ -27,16 +30,21 @@ def run_aggregator(config: Path) -> None:
     log_to_stderr(settings.log_level)
     server = assemble_aggregator(settings)
     server.state.store.sinks.start()
-    uvloop.run(
-        serve(
-            server.app,
-            server_context(settings, server.identity),
-            bind(settings.address),
-            drain_s=settings.drain_s,
-            on_drain=server.state.bell.silence,
-            beside=server.loop.run,
+    meters = ServerMeters("aggregator", settings.state_dir)
+    state = server.state
+    health = ServerHealth(settings, meters, state.store, lambda: state.held.charter, state)
+    with listening(settings, health):
+        uvloop.run(
+            serve(
+                Counting(server.app, meters),
+                server_context(settings, server.identity),
+                bind(settings.address),
+                drain_s=settings.drain_s,
+                on_drain=server.state.bell.silence,
+                beside=server.loop.run,
+                on_ready=lambda _: health.on(asyncio.get_running_loop()),
+            )
         )
-    )
     server.state.store.close()
 
 
@@ -51,13 +59,17 @@ def run_share_server(config: Path) -> None:
     log_to_stderr(settings.log_level)
     server = assemble_share_server(settings)
     server.store.sinks.start()
-    uvloop.run(
-        serve(
-            server.app,
-            server_context(settings, server.identity),
-            bind(settings.address),
-            drain_s=settings.drain_s,
-            on_drain=lambda: None,  # it has no long-polls
+    meters = ServerMeters("share_server", settings.state_dir)
+    health = ServerHealth(settings, meters, server.store, lambda: server.charters.charter)
+    with listening(settings, health):
+        uvloop.run(
+            serve(
+                Counting(server.app, meters),
+                server_context(settings, server.identity),
+                bind(settings.address),
+                drain_s=settings.drain_s,
+                on_drain=lambda: None,  # it has no long-polls
+                on_ready=lambda _: health.on(asyncio.get_running_loop()),
+            )
         )
-    )
     server.store.close()

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from aggregator.database import checked_url
 from aggregator.operators.settings import OidcSettings, OperatorsSettings
 from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
+from health.settings import HealthSettings
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.keystore import read_file
@@ -52,6 +53,8 @@ class ServerSettings(Frozen):
     """Where copies of the log go (``docs/logs.md``); ``audit.jsonl`` in ``state_dir`` if left out."""
     audit_wait_s: WaitSeconds = WAIT_S
     """How long an opening waits for a sink to take what was logged before it."""
+    health: HealthSettings | None = None
+    """Where ``/metrics``, ``/livez`` and ``/readyz`` are answered without TLS; nowhere if left out."""
     log_level: Annotated[str, Field(pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,7 @@ from audit_sinks.sinks import AuditSinks, Taken
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
 from privacy.ids import Context, Digest, JobId, PartyId
+from privacy.transparency.leaf import Record
 from privacy.wire.envelope import Envelope, MessageKind
 
 SERIALIZATION_FAILURE: Final = "40001"
@@ -98,6 +99,10 @@ class Store:
             else:
                 self.log.rolled_back()
                 self.sinks.put_back(news)
+
+    def watch(self, watcher: Callable[[Sequence[Record]], None]) -> None:
+        """Call this with entries of the log as they are committed."""
+        self._feed.watch(watcher)
 
     @contextmanager
     def read(self) -> Iterator[Reader]:

@@ -45,6 +45,11 @@ class Delivery:
         """How many entries the sink has taken."""
         return self._next
 
+    @property
+    def failing(self) -> bool:
+        """Whether its last try went wrong."""
+        return self._failing
+
     def start(self) -> None:
         """Begin, unless it has begun."""
         if self._thread is None:

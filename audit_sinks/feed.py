@@ -37,6 +37,7 @@ class Feed:
         self._stored = stored
         self._recent: deque[Record] = deque(maxlen=RECENT)
         self._size = size
+        self._watchers: list[Callable[[Sequence[Record]], None]] = []
         self.changed = threading.Condition()
         """Notified when the log has grown, and when a sink has moved on."""
 
@@ -51,6 +52,12 @@ class Feed:
             self._recent.extend(records)
             self._size = records[-1].seq + 1
             self.changed.notify_all()
+        for watch in self._watchers:
+            watch(records)
+
+    def watch(self, watcher: Callable[[Sequence[Record]], None]) -> None:
+        """Call this with entries as they come, in the owner's thread; it may not fail nor wait."""
+        self._watchers.append(watcher)
 
     def read(self, first: int) -> list[Entry]:
         """The next entries from ``first`` on, at most ``BATCH``; none where there are none.

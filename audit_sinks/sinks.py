@@ -86,6 +86,11 @@ class AuditSinks:
         for delivery in self._deliveries:
             delivery.close()
 
+    def states(self) -> dict[str, tuple[bool, int]]:
+        """Each sink by name: whether its last try went well, and how many entries it lacks."""
+        size = self._feed.size
+        return {one.name: (not one.failing, max(0, size - one.taken)) for one in self._deliveries}
+
     def news(self) -> list[News]:
         """What is to be logged of the sinks themselves; each is given once."""
         found = []

@@ -13,9 +13,7 @@ rule "a key that others can read is refused" is written once (ADR 0005). It open
 from __future__ import annotations
 
 import json
-import os
 import ssl
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +24,9 @@ from privacy.errors import ConfigurationError
 from privacy.identity import SealingKey, SigningKey
 from privacy.ids import HexDigest, Name, PartyName
 from privacy.roster import SEALED_TO, Charter, Role
+from privacy.secret_files import read_file as read_file  # others import these from here
+from privacy.secret_files import read_secret as read_secret
+from privacy.secret_files import write_secret as write_secret
 
 
 class FederationPin(Frozen):
@@ -115,46 +116,3 @@ def _sealing_key(path: Path) -> SealingKey:
             "silos); restore it, or enrol anew with another --state: docs/operating.md, Enrolling anew"
         )
     return SealingKey.from_bytes(read_secret(path))
-
-
-def read_file(path: Path) -> bytes:
-    """Read a public file.
-
-    Raises:
-        ConfigurationError: it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def read_secret(path: Path) -> bytes:
-    """Read a private key file.
-
-    Raises:
-        ConfigurationError: it cannot be read, or group or world can.
-    """
-    raw = read_file(path)
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise ConfigurationError(
-            f"{path}: expected mode 0600 or tighter, got {mode:04o}; run: chmod 600 {path}"
-        )
-    return raw
-
-
-def write_secret(path: Path, raw: bytes) -> None:
-    """Create a private key file with mode 0600; never overwrites.
-
-    Raises:
-        ConfigurationError: it exists already.
-    """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError as error:
-        raise ConfigurationError(f"{path}: a key exists already; move it, or name another file") from error
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())

@@ -24,6 +24,7 @@ from silo_agent.approvals.desk import ApprovalDesk
 from silo_agent.attendance import Attendance, Attended, names_of
 from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.delivery import Delivery
+from silo_agent.egress import egress_of
 from silo_agent.instance import begin_instance
 from silo_agent.ledger.admission import CapReached
 from silo_agent.ledger.books import Books
@@ -68,16 +69,18 @@ class Agent:
         self._desk = ApprovalDesk(settings, identity, own_policy)
         self._attendance = Attendance(settings, identity, self._books, self._desk, self._stopping)
         self._instance = begin_instance(settings.state_dir)
-        self._pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
-        proxy, stopping = settings.proxy, self._stopping
-        with FederationClient(identity, settings.aggregator_url, proxy=proxy, stopping=stopping) as first:
-            self._pin.offer(ask_for_charter(first))
+        self.pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
+        self.egress = egress = egress_of(settings)
+        stopping = self._stopping
+        with FederationClient(identity, settings.aggregator_url, proxy=egress, stopping=stopping) as first:
+            self.pin.offer(ask_for_charter(first))
         self._meet()
-        self._attendance.copies.assert_enough(self._site.policies)
+        self.copies = self._attendance.copies
+        self.copies.assert_enough(self._site.policies)
 
     def _meet(self) -> None:
         """Derive who there is, and connections to them, from the charter in force."""
-        charter = self._identity.recognised_in(self._pin.charter)
+        charter = self._identity.recognised_in(self.pin.charter)
         self._site = Site(
             silo=self._silo,
             verify_key=self._identity.signing.verify_key,
@@ -86,9 +89,7 @@ class Agent:
             datasets=self._settings.datasets,
         )
         self._desk.meet(charter)
-        self._delivery = Delivery(
-            self._identity, charter, self._settings.proxy, self._stopping, self._instance
-        )
+        self._delivery = Delivery(self._identity, charter, self.egress, self._stopping, self._instance)
 
     def close(self) -> None:
         """Close connections and release the ledgers."""
@@ -113,8 +114,7 @@ class Agent:
             self._whole.check(self._delivery)
             self._resume()
             while not self._stopping.is_set():
-                code = self._exit_code(until_idle)
-                if code is not None:
+                if (code := self._exit_code(until_idle)) is not None:
                     return code
                 offer = self._next_offer(until_idle)
                 if offer is not None:
@@ -200,13 +200,13 @@ class Agent:
         return self._attendance.take_part(envelope, self._site, self._delivery)
 
     def _charter_changed(self) -> bool:
-        before = self._pin.charter
-        if self._pin.offer(ask_for_charter(self._delivery.aggregator)) is before:
+        before = self.pin.charter
+        if self.pin.offer(ask_for_charter(self._delivery.aggregator)) is before:
             return False
         self._delivery.close()
         self._meet()
         self._sent_before = 0
-        _log.info("charter", extra={"epoch": self._pin.charter.epoch, "digest": self._pin.charter.digest})
+        _log.info("charter", extra={"epoch": self.pin.charter.epoch, "digest": self.pin.charter.digest})
         return True
 
     def _refuse(self, context: Context, error: SealsumError) -> None:

@@ -28,11 +28,12 @@ from privacy.wire.envelope import Envelope
 from silo_agent.approvals.desk import ApprovalDesk
 from silo_agent.audit_copies import AuditCopies
 from silo_agent.checked_model import CheckedModel, check_evaluated
-from silo_agent.datasets import Datasets, assert_readable
+from silo_agent.datasets import Datasets
 from silo_agent.delivery import Delivery
 from silo_agent.encoded import EncodedUpdate
 from silo_agent.engines.probe import assert_outputs
 from silo_agent.engines.workbench import Workbench
+from silo_agent.footing import assert_able
 from silo_agent.job_secrets import JobSecrets
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
@@ -135,7 +136,7 @@ class Attendance:
         for finding in invitation.admitted.tolerated:
             _log.warning("tolerated", extra={**names_of(plan), "rule": finding.rule})
         adapter = adapter_for(invitation.job, self._settings.model_adapters)
-        assert_readable(invitation.dataset)
+        assert_able(invitation.dataset, self._settings.state_dir)
         # (2)
         model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))
         evaluated = self._evaluated(invitation.job, delivery)

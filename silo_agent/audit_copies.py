@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from audit_sinks.settings import sinks_or_default
 from audit_sinks.sinks import AuditSinks
 from policies.loader import LoadedPolicy
+from privacy.transparency.leaf import Record
 from silo_agent.log import SiloLog
 from silo_agent.settings import SiloSettings
 
@@ -44,6 +45,14 @@ class AuditCopies:
             self._sinks.gate(policies)
         finally:
             self._enter_news()
+
+    def watch(self, watcher: Callable[[Sequence[Record]], None]) -> None:
+        """Call this with entries of the silo's log as they come."""
+        self._log.feed().watch(watcher)
+
+    def states(self) -> dict[str, tuple[bool, int]]:
+        """As ``AuditSinks.states``."""
+        return self._sinks.states()
 
     def close(self) -> None:
         """Deliver what can be at once, and end."""

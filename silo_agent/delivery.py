@@ -19,6 +19,7 @@ from privacy.wire.envelope import Envelope
 from privacy.wire.ledger_heads import LEDGER_HEADS_BYTES_MAX, WitnessedHeads, parse_witnessed_heads
 from privacy.wire.next_round import NEXT_ROUND_BYTES_MAX, parse_next_round
 from privacy.wire.readiness import QUEUE_BYTES_MAX, JobQueue, parse_queue
+from silo_agent.egress import Egress
 from silo_agent.outbox import Stored
 from silo_agent.problems import Stopped, WentOn
 from silo_agent.transport import FederationClient
@@ -36,7 +37,7 @@ class Delivery:
         self,
         identity: Identity,
         charter: Charter,
-        proxy: str | None,
+        proxy: Egress,
         stopping: threading.Event,
         instance: Instance | None = None,
     ) -> None:

@@ -33,5 +33,8 @@ def log_to_stderr(level: str) -> None:
     """Send this process's log to stderr. Libraries speak from ``warning`` on: httpx would log each URL."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
+    handler.setLevel(level.upper())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger("silo_agent").setLevel(level.upper())
+    for ours in ("silo_agent", "audit_sinks", "health"):
+        # Never above info: what is measured is counted from these events (silo_agent/meters.py).
+        logging.getLogger(ours).setLevel(min(logging.INFO, logging.getLevelName(level.upper())))

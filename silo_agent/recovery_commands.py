@@ -18,6 +18,7 @@ from privacy.ids import SiloId
 from privacy.keystore import Identity
 from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.delivery import Delivery
+from silo_agent.egress import egress_of
 from silo_agent.ledger.copies import read_copy
 from silo_agent.ledger.journal import Journal
 from silo_agent.ledger.recovery import restore as take_missing
@@ -93,9 +94,10 @@ def _seen(settings: SiloSettings, identity: Identity, dataset: str) -> tuple[Wit
     """
     stopping = threading.Event()
     pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
-    with FederationClient(identity, settings.aggregator_url, proxy=settings.proxy) as first:
+    egress = egress_of(settings)
+    with FederationClient(identity, settings.aggregator_url, proxy=egress) as first:
         pin.offer(ask_for_charter(first))
-    delivery = Delivery(identity, pin.charter, settings.proxy, stopping)
+    delivery = Delivery(identity, pin.charter, egress, stopping)
     try:
         answers = delivery.witnessed_heads()
     finally:

@@ -15,6 +15,7 @@ from privacy.keystore import load_identity
 from silo_agent.agent import Agent
 from silo_agent.datasets import assert_readable
 from silo_agent.durable import private_directory
+from silo_agent.health import health_of
 from silo_agent.json_log import log_to_stderr
 from silo_agent.ledger_commands import config_option
 from silo_agent.own_policy import assert_scheme_runs, load_own_policy
@@ -59,11 +60,12 @@ def run(context: click.Context, config: Path, until_idle: bool) -> None:
     def stop(_number: int, _frame: FrameType | None) -> None:
         agent.stop()
 
-    _log.info("serving")
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
     try:
-        code = agent.run(until_idle)
+        with health_of(settings, identity, agent):
+            _log.info("serving")
+            signal.signal(signal.SIGTERM, stop)
+            signal.signal(signal.SIGINT, stop)
+            code = agent.run(until_idle)
     finally:
         agent.close()
     context.exit(code)

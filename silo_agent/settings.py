@@ -13,15 +13,19 @@ import yaml
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
+from health.settings import HealthSettings
 from privacy.canonical import Frozen, Real
 from privacy.errors import ConfigurationError
 from privacy.ids import HexDigest, Name
+from privacy.key_reference import KeyReference
 from privacy.people import Person, PersonName
 from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
 from silo_agent.approvals.rules import ApprovalRule
 from silo_agent.ledger.entries import EpsilonCaps
 
 _MAX_SETTINGS_BYTES = 1 << 20
+_UNSHOWN = (("proxy",), ("proxy_credentials",))
+"""Fields into which people write passwords."""
 
 Sentence = Annotated[str, Field(min_length=1, max_length=500)]
 ClassPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")]
@@ -86,7 +90,7 @@ class DatasetSettings(Frozen):
 class SiloSettings(Frozen):
     """A silo's whole configuration. Relative paths are relative to the file."""
 
-    state_dir: Path
+    state_dir: Path = Path("/var/lib/sealsum")
     aggregator_url: Annotated[str, StringConstraints(pattern=r"^https://")]
     """Where the first charter is fetched; from then on the charter says where everybody is."""
     threat_model: Annotated[str, Field(min_length=1, max_length=1000)]
@@ -109,7 +113,14 @@ class SiloSettings(Frozen):
     """Where copies of the silo's log go; ``audit.jsonl`` in ``state_dir`` if left out."""
     audit_wait_s: WaitSeconds = WAIT_S
     """How long a training waits for a sink to take what was logged before it."""
-    proxy: Annotated[str, StringConstraints(pattern=r"^https?://")] | None = None
+    proxy: Annotated[str, StringConstraints(pattern=r"^https?://[^@\s]+$")] | None = None
+    """Overrides ``HTTPS_PROXY``; ``NO_PROXY`` is honoured either way. Its password is in no URL."""
+    proxy_credentials: KeyReference | None = None
+    """Where ``user:password`` for the proxy lies."""
+    ca_bundle: Path | None = None
+    """Certificates (PEM) to believe beside the federation's CA: of a proxy that is dialled by TLS."""
+    health: HealthSettings | None = None
+    """Where ``/livez``, ``/readyz`` and ``/metrics`` are answered; nowhere if left out."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="after")
@@ -205,6 +216,8 @@ def _faults(error: ValidationError) -> list[str]:
     for fault in error.errors(include_url=False):
         field = ".".join(str(step) for step in fault["loc"]) or "settings"
         got = "nothing" if fault["type"] == "missing" else repr(fault["input"])[:100]
+        if fault["loc"][:1] in _UNSHOWN:
+            got = "something else, not shown: it may hold a password"
         if fault["type"] == "value_error" and isinstance(fault["input"], dict | list):
             # Of fields together: the sentence names them, and their whole tree tells nothing.
             lines.append(f"  {field}: {fault['msg'].removeprefix('Value error, ')}")
@@ -249,6 +262,7 @@ def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:
             "audit_sinks": sinks_or_default(settings.audit_sinks, base / settings.state_dir, base),
             "datasets": datasets,
             "threshold_he": anchored(settings.threshold_he, base),
+            "ca_bundle": None if settings.ca_bundle is None else base / settings.ca_bundle,
             "threat_model": str(base / settings.threat_model)
             if names_a_file(settings.threat_model)
             else settings.threat_model,

@@ -11,7 +11,6 @@ import hashlib
 import json
 import ssl
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +33,7 @@ from privacy.errors import ConfigurationError, MalformedMessage, TooLarge
 from privacy.instance import HEADER, Instance
 from privacy.keystore import Identity
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, parse_envelopes
+from silo_agent.egress import Egress
 from silo_agent.problems import MAX_PROBLEM_BYTES, Unreachable, fault_from
 
 T = TypeVar("T")
@@ -54,14 +54,14 @@ class FederationClient:
         identity: Identity,
         base_url: str,
         *,
-        proxy: str | None = None,
+        proxy: str | Egress | None = None,
         timeout_s: float = 30.0,
         patience_s: float = 60.0,
         stopping: threading.Event | None = None,
         transport: httpx.BaseTransport | None = None,
         instance: Instance | None = None,
     ) -> None:
-        """``proxy`` overrides ``HTTPS_PROXY``; ``NO_PROXY`` is honoured either way.
+        """``proxy``, an address or a whole way out, overrides ``HTTPS_PROXY``; ``NO_PROXY`` is honoured.
 
         ``transport`` replaces the network as httpx means it (an in-process server, say).
 
@@ -78,10 +78,12 @@ class FederationClient:
         self._timeout_s = timeout_s
         self._counting = threading.Lock()
         self._sent_bytes = 0
+        self._egress = proxy if isinstance(proxy, Egress) else Egress(proxy)
         self._http = httpx.Client(
             transport=transport,
-            verify=identity.client_context,
-            proxy=_proxy_for(address.hostname, proxy),
+            verify=self._egress.trusting(identity.client_context),
+            proxy=self._egress.proxy_to(address.hostname),
+            event_hooks={"response": [self._heard]},
             timeout=timeout_s,
             limits=httpx.Limits(max_connections=8, max_keepalive_connections=8, keepalive_expiry=60.0),
             headers={"User-Agent": "sealsum", **({HEADER: str(instance)} if instance else {})},
@@ -251,6 +253,9 @@ class FederationClient:
                 f"{self._host}{path}: no answer ({type(error).__name__}); check url, proxy and certificate"
             ) from error
 
+    def _heard(self, response: httpx.Response) -> None:
+        self._egress.contact.heard(response.headers.get("date"))
+
     def _raise_for_fault(self, response: httpx.Response, path: str) -> None:
         if response.is_success:
             return
@@ -285,10 +290,3 @@ def _parse_json(raw: bytes, path: str) -> Any:
         return json.loads(raw)
     except ValueError as error:
         raise MalformedMessage(f"{path}: expected JSON") from error
-
-
-def _proxy_for(host: str, proxy: str | None) -> str | None:
-    """``proxy`` unless ``NO_PROXY`` names the host; ``None`` leaves the choice to the environment."""
-    if proxy is None or urllib.request.proxy_bypass(host):
-        return None
-    return proxy

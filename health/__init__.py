@@ -1,0 +1,1 @@
+"""Health and metrics of a running process, on a listener of its own. Knows neither rounds nor keys."""
