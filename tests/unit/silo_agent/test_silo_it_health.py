@@ -38,7 +38,7 @@ class Running:
 def running(servers: Loopback, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Running]:
     """An agent between rounds, with its health listener."""
     caplog.set_level(logging.INFO)
-    config = servers.silo_files(tmp_path, patients(40), health={"listen": "127.0.0.1:0"})
+    config = servers.silo_files(tmp_path, patients(80), health={"listen": "127.0.0.1:0"})
     settings = read_settings(config)
     identity = load_identity(settings.state_dir)
     agent = Agent(settings, identity, load_own_policy(settings))

@@ -27,7 +27,7 @@ from privacy.errors import (
     Unprocessable,
 )
 from privacy.keystore import Identity
-from silo_agent import transport
+from silo_agent.egress import Egress
 from silo_agent.problems import Unreachable
 from silo_agent.transport import FederationClient
 
@@ -236,5 +236,8 @@ def test_only_https_is_dialled() -> None:
 
 def test_no_proxy_overrules_the_configured_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "aggregator.example")
-    assert transport._proxy_for("aggregator.example", "http://proxy:3128") is None
-    assert transport._proxy_for("elsewhere.example", "http://proxy:3128") == "http://proxy:3128"
+    egress = Egress("http://proxy:3128")
+    assert egress.proxy_to("aggregator.example") is None
+    proxy = egress.proxy_to("elsewhere.example")
+    assert proxy is not None
+    assert proxy.url == "http://proxy:3128"
