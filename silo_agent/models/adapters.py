@@ -17,6 +17,8 @@ from policies.findings import Finding, PolicyRefusal
 from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, TensorSpec
 from privacy.update import flatten, split_tensors
+from silo_agent.models.image_layouts import image_of
+from silo_agent.models.images import ResNet, UNet
 from silo_agent.models.layouts import (
     CNN_KERNELS,
     CNN_PADDING,
@@ -40,11 +42,15 @@ class ModelAdapter(Protocol):
         ...
 
 
-class FeedForward:
-    """``logistic`` (no hidden layer) and ``mlp`` (tanh between layers)."""
+class _BuiltIn:
+    """Layouts are those that researchers describe jobs with."""
 
     def layout(self, terms: ModelTerms) -> tuple[TensorSpec, ...]:
         return model_terms(terms.adapter, terms.inputs, terms.hidden, _outputs(terms)).layout
+
+
+class FeedForward(_BuiltIn):
+    """``logistic``, ``linear`` and ``cox`` (no hidden layer) and ``mlp`` (tanh between layers)."""
 
     def build(self, terms: ModelTerms) -> nn.Module:
         sizes = [terms.inputs, *terms.hidden, _outputs(terms)]
@@ -52,15 +58,12 @@ class FeedForward:
         for number, (width_in, width_out) in enumerate(pairwise(sizes), start=1):
             if number > 1:
                 layers[f"tanh{number - 1}"] = nn.Tanh()
-            layers[f"layer{number}"] = nn.Linear(width_in, width_out)
+            layers[f"layer{number}"] = nn.Linear(width_in, width_out, bias=terms.adapter != "cox")
         return nn.Sequential(layers)
 
 
-class Convolutional:
+class Convolutional(_BuiltIn):
     """``cnn``: two strided convolutions and a layer, tanh behind each; for grey square images."""
-
-    def layout(self, terms: ModelTerms) -> tuple[TensorSpec, ...]:
-        return model_terms(terms.adapter, terms.inputs, terms.hidden, _outputs(terms)).layout
 
     def build(self, terms: ModelTerms) -> nn.Module:
         side = cnn_side(terms.inputs)
@@ -82,15 +85,37 @@ class Convolutional:
         )
 
 
+class Residual(_BuiltIn):
+    """``resnet``: residual blocks with GroupNorm, for square images, grey or in colour."""
+
+    def build(self, terms: ModelTerms) -> nn.Module:
+        return ResNet(image_of(terms.adapter, terms.inputs), terms.hidden, _outputs(terms))
+
+
+class Segmenting(_BuiltIn):
+    """``unet``: a logit for each pixel of a square image."""
+
+    def build(self, terms: ModelTerms) -> nn.Module:
+        return UNet(image_of(terms.adapter, terms.inputs), terms.hidden)
+
+
 def _outputs(terms: ModelTerms) -> int:
-    """The length of the last bias."""
+    """The length of the last bias, where the adapter's outputs show in it."""
+    if terms.adapter == "unet":
+        return image_of(terms.adapter, terms.inputs).side ** 2
+    if terms.adapter == "cox":
+        return 1
     return terms.layout[-1].size if terms.layout else 1
 
 
 ADAPTERS: dict[str, ModelAdapter] = {
     "logistic": FeedForward(),
+    "linear": FeedForward(),
+    "cox": FeedForward(),
     "mlp": FeedForward(),
     "cnn": Convolutional(),
+    "resnet": Residual(),
+    "unet": Segmenting(),
 }
 
 

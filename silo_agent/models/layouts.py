@@ -6,8 +6,10 @@ Researchers describe a job with it; silos check that what they build has exactly
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, TensorSpec
 from privacy.update import flatten
+from silo_agent.models.image_layouts import Layout, resnet_layout, unet_layout
 
 CNN_SIZES = 3
 """Of ``hidden`` with ``cnn``: channels of both convolutions, units of the layer behind them."""
@@ -31,32 +34,54 @@ def outputs_for(classes: int) -> int:
 
 
 def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: int = 1) -> ModelTerms:
-    """The terms of a built-in model: ``logistic``, ``mlp`` with tanh layers of sizes ``hidden``, or ``cnn``.
+    """The terms of a built-in model (docs/models.md): an adapter of ``BUILT_IN`` and its sizes.
 
-    ``cnn`` is that of Papernot et al. 2021 (arXiv 2007.14191, Table 3) for grey square images of 20 pixels a
-    side or more, row by row: two convolutions and a layer with tanh, of the sizes ``hidden``.
+    ``logistic`` and ``linear`` are one layer, ``cox`` is one without an intercept, ``mlp`` has tanh layers of
+    sizes ``hidden``. ``cnn`` is that of Papernot et al. 2021 (arXiv 2007.14191, Table 3) for grey square
+    images of 20 pixels a side or more, row by row: two convolutions and a layer with tanh, of the sizes
+    ``hidden``. ``resnet`` and ``unet`` are told in ``image_layouts``.
 
     Args:
-        outputs: logits a record, as ``outputs_for`` counts them. They show in the layout alone.
+        outputs: numbers a record, as the job's label counts them. They show in the layout alone.
 
     Raises:
         ConfigurationError: another adapter, or sizes that do not fit it.
     """
-    if adapter == "cnn":
-        maps = _cnn_layout(inputs, hidden, outputs)
-        return ModelTerms(adapter=adapter, inputs=inputs, hidden=tuple(hidden), layout=maps)
-    if adapter not in ("logistic", "mlp"):
-        raise ConfigurationError(f"model.adapter: expected logistic, mlp or cnn, got {adapter!r}")
-    if (adapter == "mlp") != bool(hidden):
-        raise ConfigurationError(
-            f"model.hidden: expected sizes for mlp and none for logistic, got {list(hidden)}"
-        )
-    sizes = [inputs, *hidden, outputs]
+    if adapter not in BUILT_IN:
+        raise ConfigurationError(f"model.adapter: expected one of {', '.join(BUILT_IN)}, got {adapter!r}")
+    layout = BUILT_IN[adapter](inputs, hidden, outputs)
+    return ModelTerms(adapter=adapter, inputs=inputs, hidden=tuple(hidden), layout=layout)
+
+
+def _one_layer(inputs: int, hidden: Sequence[int], outputs: int) -> Layout:
+    _assert_no_sizes("logistic and linear", hidden)
+    return _feed_forward([inputs, outputs])
+
+
+def _proportional(inputs: int, hidden: Sequence[int], outputs: int) -> Layout:
+    _assert_no_sizes("cox", hidden)
+    if outputs != 1:
+        raise ConfigurationError(f"model.adapter: cox has one output, and the job's label has {outputs}")
+    return (TensorSpec(name="layer1.weight", shape=(1, inputs)),)
+
+
+def _perceptron(inputs: int, hidden: Sequence[int], outputs: int) -> Layout:
+    if not hidden:
+        raise ConfigurationError("model.hidden: expected the sizes of layers with mlp, such as [16], got []")
+    return _feed_forward([inputs, *hidden, outputs])
+
+
+def _assert_no_sizes(adapters: str, hidden: Sequence[int]) -> None:
+    if hidden:
+        raise ConfigurationError(f"model.hidden: expected none with {adapters}, got {list(hidden)}")
+
+
+def _feed_forward(sizes: Sequence[int]) -> Layout:
     layout: list[TensorSpec] = []
     for number, (width_in, width_out) in enumerate(pairwise(sizes), start=1):
         layout.append(TensorSpec(name=f"layer{number}.weight", shape=(width_out, width_in)))
         layout.append(TensorSpec(name=f"layer{number}.bias", shape=(width_out,)))
-    return ModelTerms(adapter=adapter, inputs=inputs, hidden=tuple(hidden), layout=tuple(layout))
+    return tuple(layout)
 
 
 def cnn_side(inputs: int) -> int:
@@ -80,7 +105,7 @@ def cnn_positions(side: int) -> int:
     return side
 
 
-def _cnn_layout(inputs: int, hidden: Sequence[int], outputs: int) -> tuple[TensorSpec, ...]:
+def _cnn_layout(inputs: int, hidden: Sequence[int], outputs: int) -> Layout:
     if len(hidden) != CNN_SIZES:
         raise ConfigurationError(
             f"model.hidden: expected {CNN_SIZES} sizes with cnn, such as [16, 32, 32], got {list(hidden)}"
@@ -100,15 +125,32 @@ def _cnn_layout(inputs: int, hidden: Sequence[int], outputs: int) -> tuple[Tenso
     )
 
 
+BUILT_IN: Final[Mapping[str, Callable[[int, Sequence[int], int], Layout]]] = MappingProxyType(
+    {
+        "logistic": _one_layer,
+        "linear": _one_layer,
+        "cox": _proportional,
+        "mlp": _perceptron,
+        "cnn": _cnn_layout,
+        "resnet": resnet_layout,
+        "unet": unet_layout,
+    }
+)
+"""Adapter → layout of so many inputs, hidden sizes and outputs."""
+
+
 def initial_vector(terms: ModelTerms, seed: int) -> NDArray[np.float32]:
     """A first model that anybody can recompute: zeros for one layer, else Glorot uniform (2010): float32[d].
 
+    Normalisation begins as none: its weights are ones.
     The seed is public and touches no data, key, mask or noise.
     """
     generator = np.random.default_rng(seed)
     tensors: dict[str, NDArray[np.float32]] = {}
     for spec in terms.layout:
-        if len(spec.shape) < 2 or len(terms.layout) <= 2:
+        if len(spec.shape) == 1 and spec.name.endswith(".weight"):
+            tensors[spec.name] = np.ones(spec.shape, dtype=np.float32)
+        elif len(spec.shape) < 2 or len(terms.layout) <= 2:
             tensors[spec.name] = np.zeros(spec.shape, dtype=np.float32)
         else:
             field = math.prod(spec.shape[2:])
