@@ -16,6 +16,7 @@ class SiloGroup(click.Group):
         "budget": "silo_agent.ledger_commands",
         "datasets": "silo_agent.dataset_commands",
         "export": "silo_agent.export_command",
+        "forgetting": "silo_agent.forgetting_command",
         "gains": "silo_agent.personal_commands",
         "jobs": "silo_agent.job_commands",
         "ledger": "silo_agent.ledger_commands",

@@ -107,6 +107,8 @@ class SiloSettings(Frozen):
     """Jobs that are approved without asking a person, where both threat models allow it."""
     model_adapters: dict[Name, ClassPath] = Field(default_factory=dict)
     """Further model adapters, as ``name: package.module:Class``; only the silo names code."""
+    follow_models: bool = False
+    """Whether each round's model is measured on the silo's own patients, by class; the numbers stay here."""
     threshold_he: ThresholdHeSettings | None = None
     """The Python that runs OpenFHE for threshold_bfv and threshold_ckks; this one if left out."""
     audit_sinks: Sinks = ()

@@ -17,6 +17,8 @@ from policies.findings import Finding, PolicyRefusal
 from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, TensorSpec
 from privacy.update import flatten, split_tensors
+from silo_agent.models.experts import Experts
+from silo_agent.models.hypernetwork import Hypernetwork
 from silo_agent.models.image_layouts import image_of
 from silo_agent.models.images import ResNet, UNet
 from silo_agent.models.layouts import (
@@ -116,6 +118,8 @@ ADAPTERS: dict[str, ModelAdapter] = {
     "cnn": Convolutional(),
     "resnet": Residual(),
     "unet": Segmenting(),
+    "experts": Experts(),
+    "hypernetwork": Hypernetwork(),
 }
 
 

@@ -18,6 +18,7 @@ from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, TensorSpec
 from privacy.update import flatten
 from silo_agent.models.image_layouts import Layout, resnet_layout, unet_layout
+from silo_agent.models.personal_layouts import experts_layout, hypernetwork_layout
 
 CNN_SIZES = 3
 """Of ``hidden`` with ``cnn``: channels of both convolutions, units of the layer behind them."""
@@ -39,7 +40,8 @@ def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: 
     ``logistic`` and ``linear`` are one layer, ``cox`` is one without an intercept, ``mlp`` has tanh layers of
     sizes ``hidden``. ``cnn`` is that of Papernot et al. 2021 (arXiv 2007.14191, Table 3) for grey square
     images of 20 pixels a side or more, row by row: two convolutions and a layer with tanh, of the sizes
-    ``hidden``. ``resnet`` and ``unet`` are told in ``image_layouts``.
+    ``hidden``. ``resnet`` and ``unet`` are told in ``image_layouts``, ``experts`` and
+    ``hypernetwork`` in ``personal_layouts``.
 
     Args:
         outputs: numbers a record, as the job's label counts them. They show in the layout alone.
@@ -134,6 +136,8 @@ BUILT_IN: Final[Mapping[str, Callable[[int, Sequence[int], int], Layout]]] = Map
         "cnn": _cnn_layout,
         "resnet": resnet_layout,
         "unet": unet_layout,
+        "experts": experts_layout,
+        "hypernetwork": hypernetwork_layout,
     }
 )
 """Adapter → layout of so many inputs, hidden sizes and outputs."""

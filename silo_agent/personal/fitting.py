@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from privacy.errors import Unprocessable
-from silo_agent.engines.loss import summed_loss
+from silo_agent.engines.loss import mean_loss
 from silo_agent.personal.workplace import Vector, Workplace
 
 ITERATIONS: Final = 200
@@ -48,7 +48,7 @@ def fitted(place: Workplace, pull: Pull, iterations: int = ITERATIONS) -> Vector
 
     def objective() -> float:
         search.zero_grad()
-        loss = summed_loss(module, place.records, everything) / len(everything)
+        loss = mean_loss(module, place.records, everything)
         for parameter, start in zip(free, centre, strict=True):
             loss = loss + pull.strength / 2 * (parameter - start).square().sum()
         torch.autograd.backward(loss)
@@ -68,7 +68,7 @@ def descended(place: Workplace, start: Vector, learning_rate: float, steps: int)
     module, everything = place.module(start), np.arange(len(place.records))
     for _ in range(steps):
         module.zero_grad()
-        torch.autograd.backward(summed_loss(module, place.records, everything) / len(everything))
+        torch.autograd.backward(mean_loss(module, place.records, everything))
         with torch.no_grad():
             for parameter in module.parameters():
                 if parameter.grad is not None:

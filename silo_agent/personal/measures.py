@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from privacy.errors import ConfigurationError
 from silo_agent.data.records import Records
 from silo_agent.engines.loss import losses
 from silo_agent.personal.figures import Figure
@@ -31,24 +32,36 @@ class Outcome:
     """What a model said of each record: its loss, a score, and whether it was right."""
 
     loss: NDArray[np.float64] = field(repr=False)
-    right: NDArray[np.float64] = field(repr=False)
+    right: NDArray[np.float64] | None = field(repr=False)
+    """Whether its class was; none where no class is predicted."""
     score: NDArray[np.float64] | None = field(repr=False)
     """Of the second of two classes; none where there are more."""
 
 
-def mean_loss(place: Workplace, vector: Vector, asked: Records) -> float:
-    """Of a model, float32[d], on records; batch statistics are the place's. NaN counts as infinite."""
+def asked_loss(place: Workplace, vector: Vector, asked: Records) -> float:
+    """Of a model, float32[d], on records; batch statistics are the place's; NaN is infinite."""
     with torch.no_grad():
         loss = float(losses(place.scored(vector), asked, np.arange(len(asked))).mean())
     return loss if np.isfinite(loss) else float("inf")
 
 
 def outcome_of(module: nn.Module, records: Records) -> Outcome:
-    """What a model in evaluation mode says of each record."""
+    """What a model in evaluation mode says of each record.
+
+    Raises:
+        ConfigurationError: no record has a loss by itself: Cox.
+    """
     dtype = next(module.parameters()).dtype
+    if records.kind == "cox":
+        raise ConfigurationError(
+            "personalise: expected records that each have a loss, got a Cox model, whose likelihood is of "
+            "all of them together; train with loss: exponential to compare models by patient"
+        )
     with torch.no_grad():
         loss = losses(module, records, np.arange(len(records))).double().numpy()
         logits = module(torch.from_numpy(records.features).to(dtype)).double().numpy()
+    if records.kind != "classes":
+        return Outcome(loss, None, None)
     if records.classes == 2:
         score = logits.reshape(-1)
         return Outcome(loss, ((score > 0) == (records.labels > 0)).astype(np.float64), score)
@@ -60,7 +73,9 @@ class Board:
 
     def __init__(self, records: Records, outcomes: Mapping[str, Outcome]) -> None:
         """Draw the patients of every resample once, so that all models are compared on the same ones."""
-        self._outcomes, self._labels = outcomes, records.labels > 0
+        self._outcomes = outcomes
+        classed = records.kind == "classes"
+        self._labels = records.labels > 0 if classed else np.zeros(len(records), dtype=np.bool_)
         _, self._owner = np.unique(np.array(records.patients), return_inverse=True)
         patients = int(self._owner.max(initial=-1)) + 1
         drawn = np.random.default_rng(_SEED).integers(0, max(patients, 1), (DRAWS, patients))
@@ -68,9 +83,9 @@ class Board:
         np.add.at(times, (np.arange(DRAWS)[:, None], drawn), 1.0)
         self._weights = times[:, self._owner]
         """How often each record is in each resample, float64[draws, n]."""
-        both = 0 < int(self._labels.sum()) < len(self._labels)
-        self.metrics = ("accuracy", "loss", *(("auc",) if records.classes == 2 and both else ()))
-        """Those that exist here; AUC needs two classes, and both of them."""
+        both = records.classes == 2 and 0 < int(self._labels.sum()) < len(self._labels)
+        self.metrics = (*(("accuracy",) if classed else ()), "loss", *(("auc",) if both else ()))
+        """Those that exist here: a loss has every record, accuracy is of classes, AUC needs both of two."""
 
     def figure(self, model: str, metric: str) -> Figure:
         """One model by one metric."""
@@ -96,7 +111,9 @@ def _figure(value: float, draws: NDArray[np.float64]) -> Figure:
     return Figure(value=value, low=float(low), high=float(high))
 
 
-def _weighted(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _weighted(values: NDArray[np.float64] | None, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    if values is None:
+        return np.full(len(weights), np.nan)
     mean: NDArray[np.float64] = weights @ values / weights.sum(axis=1)
     return mean
 

@@ -15,7 +15,7 @@ import numpy as np
 from privacy.errors import ConfigurationError, Unprocessable
 from silo_agent.personal.figures import MethodName
 from silo_agent.personal.fitting import Pull, descended, fitted
-from silo_agent.personal.measures import mean_loss
+from silo_agent.personal.measures import asked_loss
 from silo_agent.personal.workplace import Vector, Workplace, first_weights
 
 WIDTHS: Final = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 10.0)
@@ -56,7 +56,7 @@ def fine_tune(place: Workplace, shared: Vector, choices: Choices) -> Made:
         losses = np.zeros(len(STEPS))
         for inside, outside in place.split():
             losses += len(outside) * np.array(
-                [mean_loss(inside, one, outside) for one in _path(inside, shared, choices.learning_rate)]
+                [asked_loss(inside, one, outside) for one in _path(inside, shared, choices.learning_rate)]
             )
         steps = STEPS[int(np.argmin(losses))]
     *_, vector = shared, *descended(place, shared, choices.learning_rate, steps)
@@ -123,7 +123,7 @@ def best_width(place: Workplace, centre: Vector) -> float:
     losses = np.zeros(len(WIDTHS))
     for inside, outside in place.split():
         losses += len(outside) * np.array(
-            [mean_loss(inside, _with_prior(inside, centre, width), outside) for width in WIDTHS]
+            [asked_loss(inside, _with_prior(inside, centre, width), outside) for width in WIDTHS]
         )
     return WIDTHS[int(np.argmin(losses))]
 

@@ -18,7 +18,7 @@ from silo_agent.models.adapters import ADAPTERS
 from silo_agent.models.layouts import model_terms
 from silo_agent.personal.fitting import Pull, descended, fitted
 from silo_agent.personal.layers import tensors_of
-from silo_agent.personal.measures import Board, Outcome, mean_loss, outcome_of
+from silo_agent.personal.measures import Board, Outcome, asked_loss, outcome_of
 from silo_agent.personal.methods import (
     Choices,
     best_width,
@@ -93,10 +93,10 @@ def test_a_personal_model_beats_a_wrong_shared_one_and_a_starved_local_one() -> 
     few, asked = patients(20, seed=1), patients(2000, seed=2)
     near = np.array([1.8, -0.8, 0.6, 0.1], dtype=np.float32)
     made = maximum_a_posteriori(place(few), near, Choices()).vector
-    assert mean_loss(place(few), made, asked) < mean_loss(place(few), local_only(place(few)).vector, asked)
+    assert asked_loss(place(few), made, asked) < asked_loss(place(few), local_only(place(few)).vector, asked)
     wrong = -4 * near
     mended = maximum_a_posteriori(place(few), wrong, Choices()).vector
-    assert mean_loss(place(few), mended, asked) < mean_loss(place(few), wrong, asked)
+    assert asked_loss(place(few), mended, asked) < asked_loss(place(few), wrong, asked)
 
 
 def test_descent_is_the_plain_gradient_step() -> None:
