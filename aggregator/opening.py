@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aggregator.schemes.flow import StretchOfSum
 from aggregator.server_memory import RoundMemory
-from aggregator.server_step import STEPS, Opened
+from aggregator.server_step import NOTHING, STEPS, Further, Opened
 from policies.gates import ClearedCohort
 from privacy.errors import SealsumError
 from privacy.plan import RoundPlan
@@ -40,6 +40,7 @@ async def open_sum(
     model_in: Path,
     write: Callable[[bytes], object],
     memory: RoundMemory,
+    further: Further = NOTHING,
 ) -> None:
     """Open the one sum of a round and write the model that follows from it.
 
@@ -51,6 +52,7 @@ async def open_sum(
         model_in: raw float32[d] file of the plan's model.
         write: takes the raw bytes of the new model, part by part, in order.
         memory: what the optimiser remembers; it is read and written in the same order.
+        further: what the round's further vectors have opened to, for steps that read them.
 
     Raises:
         Unprocessable: (3) leaves float32; PeerFault: what ``total_of`` refuses. SumImplausible: (1), (2).
@@ -62,7 +64,7 @@ async def open_sum(
     weight = _weight(plan, last_total, survivors)  # (1)
     for piece in stretches(plan.vector_length):
         total = last_total if piece.index == last.index else await total_of(piece)
-        opened = _Weighed(plan, piece, total, weight, survivors)
+        opened = _Weighed(plan, piece, total, weight, survivors, further)
         write(await asyncio.to_thread(_step, opened, model_in, memory))
 
 
@@ -89,6 +91,7 @@ class _Weighed:
     total: Ring
     weight: float
     survivors: int
+    further: Further
 
 
 def _step(part: _Weighed, model_in: Path, memory: RoundMemory) -> bytes:
@@ -108,7 +111,7 @@ def _step(part: _Weighed, model_in: Path, memory: RoundMemory) -> bytes:
         model = _read_model(model_in, piece.start + start, len(opened))
         slots = memory.read(piece.start + start, model)
         after = STEPS[plan.training.algorithm](
-            Opened(model, opened, part.weight), slots, plan.training, memory.moment
+            Opened(model, opened, part.weight, part.further), slots, plan.training, memory.moment
         )
         memory.write(after.slots)
         stepped += model_bytes(after.model)

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from privacy.errors import Unprocessable
 from privacy.plan import AlgorithmName, ServerTerms, TrainingTerms
+from privacy.secagg.vectors import VectorName
+from privacy.vector_terms import CURVATURE, HESSIAN
 
 Reals = NDArray[np.float64]
-MOMENTUM, SECOND, AVERAGE = "momentum", "second", "average"
-"""What an optimiser remembers between rounds, float64[d] each."""
+Further = Mapping[VectorName, tuple[float, ...]]
+NOTHING: Final[Further] = MappingProxyType({})
+MOMENTUM, SECOND, AVERAGE, KEPT = "momentum", "second", "average", "kept"
+"""What an optimiser remembers between rounds, float64[d] each; of ``mifa`` the sum of all last updates."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Opened:
     """Σŵ·Δ over the survivors."""
     weight: float
     """Σŵ, above 0."""
+    further: Further = field(default_factory=lambda: NOTHING)
+    """What the round's further vectors opened to."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ ServerStep = Callable[[Opened, Mapping[str, Reals], TrainingTerms, Moment], Step
 
 def slots_of(server: ServerTerms) -> tuple[str, ...]:
     """Names of the vectors that these terms need from round to round; none for plain FedAvg."""
-    names = []
+    names = [KEPT] if server.silos > 0 else []
     if server.optimizer != "sgd" or server.momentum > 0:
         names.append(MOMENTUM)
     if server.optimizer != "sgd":
@@ -83,6 +90,7 @@ def first_slots(model: NDArray[np.float32], server: ServerTerms) -> dict[str, Re
         MOMENTUM: zero,
         SECOND: zero + server.tau**2,
         AVERAGE: model.astype(np.float64) if server.ema_decay > 0 else zero,
+        KEPT: zero,
     }
     return {name: values[name] for name in slots_of(server)}
 
@@ -105,8 +113,62 @@ def federated(opened: Opened, slots: Mapping[str, Reals], training: TrainingTerm
     Raises:
         Unprocessable: a parameter leaves float32's finite range.
     """
+    return _stepped(opened.total / opened.weight, opened, slots, training, moment)
+
+
+def fair(opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, moment: Moment) -> Stepped:
+    """As ``federated``, with Σŵ·Δ / (Σŵ + Σcurvature): q-FedAvg (Li et al. 2020, arXiv 1905.10497).
+
+    Raises:
+        Unprocessable: as ``federated``.
+    """
+    divisor = opened.weight + opened.further[VectorName(CURVATURE)][0]
+    return _stepped(opened.total / divisor, opened, slots, training, moment)
+
+
+def with_absent(
+    opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, moment: Moment
+) -> Stepped:
+    """As ``federated``, with the mean over all silos' last updates: MIFA (Gu et al. 2021, arXiv 2106.04159).
+
+    What is opened is the sum of differences to the silos' last ones; their own number is no part of it.
+
+    Raises:
+        Unprocessable: as ``federated``.
+    """
+    kept = slots[KEPT] + opened.total
+    stepped = _stepped(kept / training.server.silos, opened, slots, training, moment)
+    return Stepped(stepped.model, {**stepped.slots, KEPT: kept})
+
+
+def newton(opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, moment: Moment) -> Stepped:
+    """As ``federated``, along (H + ridge · I)⁻¹ · mean negative gradient, H the mean Hessian.
+
+    Raises:
+        Unprocessable: as ``federated``; the stretch is not the whole model; H + ridge · I is not positive.
+    """
+    triangle, count = np.array(opened.further[VectorName(HESSIAN)]), len(opened.model)
+    if len(triangle) != count * (count + 1) // 2:
+        raise Unprocessable(
+            f"further.{HESSIAN}: expected a triangle of {count} rows, got {len(triangle)} numbers"
+        )
+    hessian = np.zeros((count, count))
+    hessian[np.triu_indices(count)] = triangle
+    hessian += np.triu(hessian, 1).T + training.server.ridge * np.eye(count)
+    try:
+        factor = cho_factor(hessian)
+    except LinAlgError as error:
+        raise Unprocessable(
+            "model: the Hessian is not positive, so no Newton step exists; raise training.server.ridge"
+        ) from error
+    direction: Reals = cho_solve(factor, opened.total / opened.weight)
+    return _stepped(direction, opened, slots, training, moment)
+
+
+def _stepped(
+    mean: Reals, opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, moment: Moment
+) -> Stepped:
     server = training.server
-    mean = opened.total / opened.weight
     direction, after = _direction(mean, slots, server)
     iterate = _finite(opened.model.astype(np.float64) + learning_rate(training, moment) * direction)
     if AVERAGE not in slots:
@@ -155,6 +217,9 @@ def _finite(stepped: Reals) -> NDArray[np.float32]:
 STEPS: Final[Mapping[AlgorithmName, ServerStep]] = MappingProxyType(
     {
         "fedavg": federated,
+        "qfedavg": fair,
+        "mifa": with_absent,
+        "newton": newton,
         "dp_fedavg": federated,
         "dp_fedsgd": federated,
         "dp_statistics": published,

@@ -27,6 +27,7 @@ from policies.rules_scheme import (
     threshold_withstands,
 )
 from policies.rules_validity import validity_as_required, validity_terms_sound
+from policies.rules_weights import weights_reveal_nothing
 from policies.schema import Spec
 from policies.upload_size import upload_bytes
 from privacy.errors import Unprocessable
@@ -194,37 +195,6 @@ def dp_within_limits(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[
                 f"{got:g}",
                 f"sign the job with a smaller dp.{field}",
             )
-
-
-def weights_reveal_nothing(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
-    """Weights by example count open the federation's total, which no noise covers, and hide who dominates."""
-    if plan.training.weights == "uniform":
-        largest = 1 / plan.min_survivors
-        if largest > spec.limits.max_weight_share:
-            yield Finding(
-                "weight_share",
-                "in the smallest sum allowed, one silo would hold too much of the weight",
-                f"at most {spec.limits.max_weight_share:g}",
-                f"{largest:.3g} (one of {plan.min_survivors})",
-                "raise min_survivors",
-            )
-        return
-    if spec.require.dp is not None or plan.dp is not None:
-        yield Finding(
-            "weights_uncharged",
-            "weights by example count open the number of records in the federation, which no noise covers",
-            "training.weights: uniform",
-            plan.training.weights,
-            "sign the job with uniform weights",
-        )
-    if spec.limits.max_weight_share < 1:
-        yield Finding(
-            "weight_share",
-            "weights by example count are hidden in the sum, so nobody can see that one silo dominates it",
-            f"uniform weights, for a largest share of {spec.limits.max_weight_share:g}",
-            plan.training.weights,
-            "sign the job with uniform weights",
-        )
 
 
 def ring_holds_the_sum(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from privacy.canonical import Frozen, Real, digest_of
+from privacy.canonical import Frozen, digest_of
 from privacy.dp_terms import DpTerms as DpTerms
 from privacy.dp_terms import Fraction as Fraction
 from privacy.ids import Context, Digest, HexDigest, HexKey, JobName, Name, ServerName, SiloId, SiloName
@@ -22,67 +22,24 @@ from privacy.model_terms import ModelTerms as ModelTerms
 from privacy.model_terms import TensorSpec as TensorSpec
 from privacy.query_terms import QueryTerms
 from privacy.schema import DataSchema
-from privacy.vector_terms import LEAST_REAL, MAX_FURTHER, FurtherVector, PositiveReal, check_further
+from privacy.training_terms import ONE_MECHANISM as ONE_MECHANISM
+from privacy.training_terms import QUERIES as QUERIES
+from privacy.training_terms import AlgorithmName as AlgorithmName
+from privacy.training_terms import LocalTerms as LocalTerms
+from privacy.training_terms import ServerTerms as ServerTerms
+from privacy.training_terms import StepSize as StepSize
+from privacy.training_terms import TrainingTerms as TrainingTerms
+from privacy.training_terms import check_training, check_vectors
+from privacy.vector_terms import MAX_FURTHER, FurtherVector, PositiveReal, check_further
 from privacy.vector_terms import VectorTerms as VectorTerms
 
 PROTOCOL: Literal["sealsum/1"] = "sealsum/1"
-StepSize = Annotated[Real, Field(ge=LEAST_REAL, le=1e6)]
-"""Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
-Holdout = Annotated[Real, Field(ge=0, le=0.5, exclude_if=lambda share: share == 0)]
-"""Not spelled where nobody is held out."""
 SchemeName = Literal["additive", "pairwise", "bfv", "ckks", "threshold_bfv", "threshold_ckks"]
 """How updates are added up unseen; ``privacy.secagg.catalogue`` says what each withstands."""
-AlgorithmName = Literal["fedavg", "dp_fedavg", "dp_fedsgd", "dp_statistics", "dp_evaluation"]
-"""What silos compute: steps without DP; local DP-SGD; one private step; statistics; metrics of a model."""
-QUERIES: tuple[AlgorithmName, ...] = ("dp_statistics", "dp_evaluation")
-"""Algorithms that train nothing: ``dp_`` and the kind of the query."""
-ONE_MECHANISM: tuple[AlgorithmName, ...] = ("dp_fedsgd", *QUERIES)
-"""Algorithms whose round is one Gaussian mechanism on the sum of all silos: only there noise is shared."""
 THRESHOLD_SCHEMES: tuple[SchemeName, ...] = ("pairwise",)
 """Schemes in which so many silos together open what fewer cannot. Under a joint key all must, by name."""
 HE_SCHEMES: tuple[SchemeName, ...] = ("bfv", "ckks", "threshold_bfv", "threshold_ckks")
 """Schemes whose updates travel as ciphertexts under an allow-listed row of parameters."""
-
-
-class ServerTerms(Frozen):
-    """What the server makes of the mean update, beyond a learning rate: post-processing, free of charge."""
-
-    optimizer: Literal["sgd", "adam", "yogi"] = "sgd"
-    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.0
-    """β of FedAvgM, with ``sgd``; ``beta_1`` is that of the others."""
-    beta_1: Annotated[Real, Field(ge=0, lt=1)] = 0.9
-    beta_2: Annotated[Real, Field(ge=0, lt=1)] = 0.99
-    tau: PositiveReal = 1e-3
-    """Adaptivity of ``adam`` and ``yogi`` (Reddi et al. 2021)."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    tail_rounds: Annotated[int, Field(ge=0)] = 0
-    """The final model is the mean of those after the last so many rounds."""
-    ema_decay: Annotated[Real, Field(ge=0, lt=1)] = 0.0
-    """The final model is an exponential moving average with this decay."""
-
-    @model_validator(mode="after")
-    def _nothing_is_said_that_has_no_effect(self) -> Self:
-        if self.optimizer != "sgd" and self.momentum > 0:
-            raise ValueError(f"momentum: expected 0 with {self.optimizer}, whose momentum is beta_1")
-        if self.tail_rounds > 0 and self.ema_decay > 0:
-            raise ValueError("ema_decay: expected 0 with tail_rounds; the final model is one average")
-        return self
-
-
-class TrainingTerms(Frozen):
-    """What a silo does in a round and what the server does with the mean."""
-
-    algorithm: AlgorithmName
-    local_steps: Count
-    learning_rate: StepSize
-    server_learning_rate: StepSize
-    server: ServerTerms = ServerTerms()
-    weights: Literal["uniform", "examples"] = "uniform"
-    """``uniform`` reveals nothing; ``examples`` opens the total record count, so a DP job refuses it."""
-    weight_cap: Count = 1
-    """ŵ = min(records, weight_cap) / weight_cap when weights are ``examples``."""
-    holdout: Holdout = 0.0
-    """Share of each silo's patients that no round trains on, chosen by a digest of the patient's id alone."""
 
 
 class ValidityClaim(Frozen):
@@ -137,10 +94,7 @@ class JobSpec(Frozen):
     @model_validator(mode="after")
     def _the_algorithm_has_the_terms_it_needs(self) -> Self:
         algorithm = self.training.algorithm
-        if (algorithm == "fedavg") != (self.dp is None):
-            raise ValueError(f"dp: expected none with fedavg, and terms with dp_*, got {algorithm}")
-        if algorithm == "dp_fedsgd" and (self.training.local_steps, self.training.weights) != (1, "uniform"):
-            raise ValueError("training: expected local_steps 1 and uniform weights with dp_fedsgd")
+        check_training(self.training, self.dp is not None)
         if self.training.server.tail_rounds > self.rounds:
             raise ValueError(f"training.server.tail_rounds: expected at most {self.rounds} (the rounds)")
         if self.dp is not None and self.dp.model == "distributed" and algorithm not in ONE_MECHANISM:
@@ -157,6 +111,7 @@ class JobSpec(Frozen):
             # Later local steps start from other models: their samples would need releases of their own.
             raise ValueError(f"dp.metrics: expected none with {algorithm}; they come with dp_fedsgd only")
         check_further(self.further, metrics, self.scheme, self.validity is not None)
+        check_vectors(self.training, self.model.parameters, self.further)
         return self
 
     @model_validator(mode="after")

@@ -24,6 +24,10 @@ FurtherName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$"
 MetricName = Literal["accuracy", "loss"]
 METRICS: Final = "metrics"
 """The vector that carries what ``MetricTerms`` ask for."""
+CURVATURE: Final = "curvature"
+"""Of ``qfedavg``: one number, what each silo adds to the divisor of the step beside its weight."""
+HESSIAN: Final = "hessian"
+"""Of ``newton``: the upper triangle of the mean Hessian, row by row."""
 MAX_FURTHER: Final = 15
 MOST_COORDINATES: Final = 1024
 """Of a further vector: what its sum opens to is published whole, in the round's signed result."""

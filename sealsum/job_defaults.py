@@ -1,26 +1,23 @@
 """What a job file may leave out, filled in before it is read: the algorithm, and the noise for a target ε.
 
-Under DP a job is ``dp_fedsgd`` (one private step a round), without it ``fedavg``. ``dp.target_epsilon``
+What an algorithm's name stands for is in ``sealsum.algorithms``. ``dp.target_epsilon``
 stands for the noise at which the whole job costs at most that, by the accountant that ledgers charge by.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from privacy.canonical import Frozen, Real
 from privacy.dp.calibration import calibrated_noise
 from privacy.dp.grid import noise_at, tick_at_or_above
-from privacy.plan import QUERIES, AlgorithmName, Count, Fraction
+from privacy.plan import Count, Fraction
 from privacy.vector_terms import MetricTerms
+from sealsum.algorithms import training_of
 from sealsum.yaml_file import faults_of
-
-_TRAINING = tuple(name for name in get_args(AlgorithmName) if name not in QUERIES)
-_ONE_STEP = {"local_steps": 1, "learning_rate": 1.0}
-"""Of ``dp_fedsgd``: what is left to choose is the server's learning rate."""
 
 
 class _Schedule(Frozen):
@@ -43,13 +40,7 @@ def with_defaults(tree: object) -> object:
     if not isinstance(tree, dict) or not isinstance(tree.get("training"), dict):
         return tree
     dp = tree.get("dp")
-    training: dict[str, Any] = {"server_learning_rate": 1.0} | tree["training"]
-    training.setdefault("algorithm", "fedavg" if dp == "none" else "dp_fedsgd")
-    if training["algorithm"] not in _TRAINING:
-        known = ", ".join(_TRAINING)
-        raise ValueError(f"training.algorithm: expected one of {known}, got {training['algorithm']!r}")
-    if training["algorithm"] == "dp_fedsgd":
-        training = _ONE_STEP | training
+    training = training_of(tree["training"], dp != "none")
     filled = tree | {"training": training}
     if isinstance(dp, dict) and not {"noise_multiplier", "target_epsilon"} & set(dp):
         raise ValueError("dp: expected noise_multiplier, or target_epsilon for it; got neither; add one")

@@ -10,7 +10,8 @@
     rounds: 200                     min_silos: 3
     scheme: additive                validity: {norm_bound: 2.5}
 
-Left out, ``training.algorithm`` is dp_fedsgd, or fedavg with ``dp: none``; ``scheme`` is additive;
+Left out, ``training.algorithm`` is dp_fedsgd, or fedavgm with ``dp: none``; names are those of
+``sealsum algorithm list``, and their parameters may stand right under ``training``; ``scheme`` is additive;
 ``validity`` is none, and comes with additive only. ``dp`` says noise_multiplier, or the target_epsilon to
 meet; with ``model: distributed`` and ``noise_shares: 2`` silos add shares of the noise, and with ``metrics:
 {names: [accuracy, loss], noise_multiplier: 20, loss_cap: 4}`` training metrics are opened (docs/privacy.md).
@@ -44,6 +45,7 @@ from privacy.roster import Charter
 from privacy.schema import DataSchema
 from privacy.update import model_bytes, model_digest
 from sealsum.job_defaults import with_defaults
+from sealsum.job_further import algorithm_further, with_silos
 from sealsum.job_grid import finest_vector, noise_vector
 from sealsum.job_metrics import metrics_further
 from sealsum.yaml_file import faults_of, read_yaml_file
@@ -133,7 +135,8 @@ class JobFile(Frozen):
         Raises:
             ConfigurationError: fields that are valid each by itself do not make a job together.
         """
-        terms = self.terms()
+        terms, silos = self.terms(), len(charter.silos)
+        training = with_silos(self.training, silos)
         try:
             return JobSpec(
                 job=self.job,
@@ -144,13 +147,16 @@ class JobFile(Frozen):
                 data=self.data,
                 model=terms,
                 initial_model=model_digest(terms, [model_bytes(initial)]),
-                training=self.training,
+                training=training,
                 dp=self.dp,
                 rounds=self.rounds,
                 scheme=self.scheme,
-                vector=self.vector or self._grid(terms, len(charter.silos)),
+                vector=self.vector or self._grid(terms, silos),
                 validity=self.validity,
-                further=metrics_further(self.dp, self.scheme, len(charter.silos)),
+                further=(
+                    *metrics_further(self.dp, self.scheme, silos),
+                    *algorithm_further(training, terms, self.scheme, silos),
+                ),
                 min_silos=self.min_silos,
                 round_deadline_s=self.round_deadline_s,
             )

@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 from policies.findings import PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.errors import LedgerDamaged, NotFound, PeerFault, SealsumError, SignatureRejected
-from privacy.ids import Context, Digest, SiloId
+from privacy.ids import Context, SiloId
 from privacy.keystore import Identity
-from privacy.plan import JobSpec, RoundPlan
+from privacy.plan import JobSpec
 from privacy.wire.envelope import Envelope, open_envelope, sign_message
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.approvals.desk import ApprovalDesk
-from silo_agent.attendance import Attendance, Attended, names_of
+from silo_agent.attendance import Attendance
+from silo_agent.attended import Attended, names_of
 from silo_agent.charter_pin import CharterPin, ask_for_charter
 from silo_agent.delivery import Delivery
 from silo_agent.egress import egress_of
@@ -238,17 +239,20 @@ class Agent:
             # The servers that have it may complete the round without the others, or the deadline ends it.
             _log.warning("upload_failed", extra={**names, "reason": str(error)})
         envelope = self._await_result(attended.plan.context)
-        self._attendance.forget(attended.plan.context)
         if envelope is None:
+            self._attendance.forget(attended.plan.context)
             return
         started = time.perf_counter()
-        result = open_result(envelope, attended.plan, self._site.charter)
+        try:
+            result = open_result(envelope, attended.plan, self._site.charter)
+            # Before the contribution goes: after a crash the result is asked for again.
+            self._attendance.remembered.conclude(attended.plan, result, self._silo, self._delivery)
+        finally:
+            self._attendance.forget(attended.plan.context)
         self._job_ended = result.job_state != "running"
         if self._job_ended:
             self._attendance.job_secrets.forget(attended.plan.job_digest)
             self._attendance.witnessing.conclude(attended.plan, self._site, self._delivery)
-        if result.model_out is not None and not self._job_ended:
-            self._fetch_ahead(result.model_out, attended.plan)
         own_ms += 1000 * (time.perf_counter() - started)
         _log.info(
             "round_result",
@@ -263,13 +267,6 @@ class Agent:
                 "sent_bytes": self._delivery.sent_bytes - self._sent_before,
             },
         )
-
-    def _fetch_ahead(self, model: Digest, plan: RoundPlan) -> None:
-        try:
-            self._delivery.fetch_ahead(model, plan.parameters, self._attendance.scratch)
-        except PeerFault as error:
-            # Nothing is lost: the round that needs it asks again, and says so if it cannot have it.
-            _log.warning("model_not_ahead", extra={"model": model, "reason": str(error)})
 
     def _await_result(self, context: Context) -> Envelope | None:
         """The round's result, however long it takes; ``None`` if the aggregator knows no such round."""

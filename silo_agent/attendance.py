@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from privacy.secagg.threshold.interpreter import python_of
 from privacy.secagg.threshold.kept import OpenFhe
 from privacy.wire.envelope import Envelope
 from silo_agent.approvals.desk import ApprovalDesk
+from silo_agent.attended import Attended, names_of
 from silo_agent.audit_copies import AuditCopies
 from silo_agent.checked_model import CheckedModel, check_evaluated
 from silo_agent.datasets import Datasets
@@ -51,6 +51,7 @@ from silo_agent.participation import (
     weight_of,
 )
 from silo_agent.queries.question import adapter_for
+from silo_agent.remembered import Remembered
 from silo_agent.round_memory import RoundMemory
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.schemes.half import SchemeHalf, Seat
@@ -59,19 +60,6 @@ from silo_agent.witness import Witness
 from silo_agent.witnessing import Witnessing
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Attended:
-    """A round whose contribution is on disk and whose charge is settled."""
-
-    plan: RoundPlan
-    dataset: str
-    stored: Stored
-    half: SchemeHalf
-    train_ms: float
-    own_ms: float
-    """Everything of the round so far that is this silo's work beyond training."""
 
 
 class Attendance:
@@ -98,6 +86,7 @@ class Attendance:
         self.copies = AuditCopies(settings, self.witnessing.witness.log)
         self.outbox = Outbox(settings.state_dir / "outbox")
         self.job_secrets = JobSecrets(settings.state_dir)
+        self.remembered = Remembered(settings.state_dir, self.scratch)
         self._foresight: Future[None] | None = None
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="foresight", initializer=_give_way if sys.platform == "linux" else None
@@ -118,8 +107,8 @@ class Attendance:
         or in which something is signed before it is, is remembered (the ledger remembers the others); (4)
         what the scheme agrees on with the others beforehand; (5) RESERVE, before data are read; (6) read;
         (7) an audit sink has what was logged; BEGIN, before batches and noise are drawn; the log
-        is cosigned; (8) train; (9) what the scheme agrees on only now; encode, seal, sign; (10) outbox; (11)
-        SETTLE.
+        is cosigned; (8) train; (9) what the scheme agrees on only now; encode, seal, sign; what the
+        algorithm is to remember is staged; (10) outbox; (11) SETTLE.
 
         Raises:
             SealsumError: the first of these that says no. From (5) on the round stays charged.
@@ -164,7 +153,15 @@ class Attendance:
         # (8)
         training = time.perf_counter()
         update = train_update(
-            invitation, model, adapter, records, reserved, self._stopping, evaluated, self._workbench
+            invitation,
+            model,
+            adapter,
+            records,
+            reserved,
+            self._stopping,
+            evaluated,
+            self._workbench,
+            self.remembered.memory(plan),
         )
         train_ms = 1000 * (time.perf_counter() - training)
         _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1), "engine": engine})
@@ -172,7 +169,8 @@ class Attendance:
         waiting = time.perf_counter()
         half.agree()
         waited_ms += 1000 * (time.perf_counter() - waiting)
-        encoded = EncodedUpdate(plan, update, weight_of(invitation, records))
+        encoded = EncodedUpdate(plan, update, weight_of(invitation, records, update))
+        self.remembered.stage(plan, update)
         stored = self._store(envelope, plan, half, encoded, model.digest, ledger)
         # (11)
         self._books.settle_if_open(plan.context, datetime.now(UTC))
@@ -194,8 +192,9 @@ class Attendance:
         )
 
     def forget(self, context: Context) -> None:
-        """The round is over for this silo: its contribution and its scheme's secrets go."""
+        """The round is over for this silo: its contribution, its scheme's secrets and what it staged go."""
         self.outbox.remove(context)
+        self.remembered.forget(context)
         shutil.rmtree(self._secrets / context, ignore_errors=True)
 
     def drop_incomplete(self) -> tuple[Context, ...]:
@@ -209,7 +208,8 @@ class Attendance:
         return tuple(sorted(dropped))
 
     def forget_ended_jobs(self, delivery: Delivery, but: Digest | None = None) -> None:
-        """Delete what schemes keep of other jobs than this one, as far as those are over."""
+        """Delete what schemes, and later algorithms, keep of other jobs than this one that are over."""
+        self.remembered.clear_ended(delivery, but)
         for digest, job in self.job_secrets.jobs().items():
             if digest == but:
                 continue
@@ -290,8 +290,3 @@ class Attendance:
 def _give_way() -> None:
     """Lower this thread's priority (to Linux it is a process): rounds come first, foresight fills gaps."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-
-
-def names_of(plan: RoundPlan) -> dict[str, str | int]:
-    """What every line about a round says."""
-    return {"job": plan.job, "round": plan.round, "context": plan.context}

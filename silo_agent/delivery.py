@@ -106,6 +106,10 @@ class Delivery:
         if self._offered is None or self._ahead is None or self._ahead[0] != digest:
             self._ahead = (digest, self.fetch_model(digest, parameters, scratch))
 
+    def fetched(self, digest: Digest) -> bytes | None:
+        """The bytes of a model that came ahead of its round; not yet checked against its digest."""
+        return self._ahead[1] if self._ahead is not None and self._ahead[0] == digest else None
+
     def to_share_servers(self, stored: Stored, first: ServerId) -> None:
         """Send a contribution: to all share servers at once, then its manifest to the aggregator.
 

@@ -29,6 +29,7 @@ from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.job_envelope import open_job
 from privacy.wire.messages import MAX_BYTES, RoundOffer
 from silo_agent.algorithms.catalogue import ALGORITHMS, COMPUTED_BESIDE
+from silo_agent.algorithms.memory import FIRST, Memory
 from silo_agent.algorithms.task import Task
 from silo_agent.checked_model import CheckedModel, check_bytes
 from silo_agent.data.records import Records
@@ -40,7 +41,7 @@ from silo_agent.models.adapters import ModelAdapter
 from silo_agent.queries.question import Question
 from silo_agent.registration import least_records, registered_for
 from silo_agent.settings import DatasetSettings
-from silo_agent.update import Update
+from silo_agent.update import FloatUpdate, Update
 
 
 @dataclass(frozen=True)
@@ -188,13 +189,14 @@ def train_update(
     stopping: threading.Event | None = None,
     evaluated: CheckedModel | None = None,
     workbench: Workbench | None = None,
+    memory: Memory = FIRST,
 ) -> Update:
     """The silo's update of d coordinates: under DP only against evidence that this very round is paid for.
 
     Args:
         adapter: of the model that is trained or evaluated; none for statistics.
         evaluated: the model of an evaluation.
-        workbench: of earlier rounds.
+        workbench, memory: of earlier rounds.
 
     Raises:
         SealsumError: the reservation is missing or for another round: a bug, not a peer's doing.
@@ -216,6 +218,9 @@ def train_update(
         question=_question(invitation.job, evaluated),
         further=plan.further,
         workbench=workbench or Workbench(),
+        memory=memory,
+        digest=model.digest,
+        round=plan.round,
     )
     return ALGORITHMS[plan.training.algorithm](task)
 
@@ -226,11 +231,13 @@ def _question(job: JobSpec, evaluated: CheckedModel | None) -> Question | None:
     return Question(job.query, job.data, None if evaluated is None else evaluated.vector)
 
 
-def weight_of(invitation: Invitation, records: Records) -> float:
+def weight_of(invitation: Invitation, records: Records, update: Update) -> float:
     """ŵ in (0, 1]; a plan with DP has uniform weights, because counts would be released uncharged."""
     training = invitation.plan.training
     if training.weights == "uniform":
         return 1.0
+    if isinstance(update, FloatUpdate) and update.weight is not None:
+        return update.weight
     return min(len(records), training.weight_cap) / training.weight_cap
 
 

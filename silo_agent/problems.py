@@ -49,6 +49,10 @@ class Stopped(SealsumError):
     """The agent was told to end while it trained or waited for a step; what was reserved stays charged."""
 
 
+class Diverged(SealsumError):
+    """Training led to numbers that are no update; which numbers stays here."""
+
+
 class WentOn(PeerFault):
     """The round is over, or goes on without this silo: its last message was refused, or came too late."""
 

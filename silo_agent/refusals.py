@@ -23,7 +23,7 @@ from privacy.secagg.pairwise.faults import BadKey, BelowThreshold, Equivocation,
 from privacy.secagg.threshold.faults import BadJointKey, KeyholderMissing, WorkerFailed
 from privacy.wire.messages import Refusal
 from silo_agent.ledger.admission import CapReached
-from silo_agent.problems import WentOn
+from silo_agent.problems import Diverged, WentOn
 
 _WORDS: tuple[tuple[type[SealsumError], Finding], ...] = (
     (
@@ -34,6 +34,16 @@ _WORDS: tuple[tuple[type[SealsumError], Finding], ...] = (
             "finite coordinates within coordinate_bound, and a norm within validity.norm_bound",
             "another value",
             "lower the learning rate, or raise vector.coordinate_bound or validity.norm_bound",
+        ),
+    ),
+    (
+        Diverged,
+        Finding(
+            "training.diverged",
+            "This silo's training diverged: a loss, gradient or update is not finite, or grew without bound.",
+            "training that stays finite",
+            "a divergence",
+            "lower learning_rate or local_steps, set local.gradient_clip, or leave corrections out",
         ),
     ),
     (

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.secagg.vectors import VectorName
+from silo_agent.algorithms.memory import NOTHING, Arrays
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class FloatUpdate:
     values: NDArray[np.float32] = field(repr=False)
     further: Mapping[VectorName, Update] = field(default_factory=dict, repr=False)
     """The plan's further vectors, by name; none of them has any of its own."""
+    weight: float | None = field(default=None, repr=False)
+    """ŵ in (0, 1] where the plan's weights are the silo's own; it leaves inside the sum only."""
+    keep: Arrays = field(default_factory=lambda: NOTHING, repr=False)
+    """What the silo remembers for its next round if this one counts; it never leaves."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -41,3 +46,8 @@ class GridUpdate:
 
 
 Update: TypeAlias = FloatUpdate | GridUpdate
+
+
+def kept_of(update: Update) -> Arrays:
+    """What the silo is to remember of it."""
+    return update.keep if isinstance(update, FloatUpdate) else NOTHING

@@ -13,17 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.server_step import STEPS, Moment, Opened, Reals, first_slots
-from privacy.ids import SiloId
+from privacy.ids import Digest, SiloId
 from privacy.plan import AlgorithmName
 from privacy.update import model_bytes, model_digest
 from sealsum.simulator.plan import RoundTerms, simulated_plan
 from sealsum.simulator.sums import RingSum, open_sum, plain_ring_sum
-from silo_agent.algorithms.catalogue import ALGORITHMS
+from silo_agent.algorithms.catalogue import ALGORITHMS, settle
+from silo_agent.algorithms.memory import FIRST, Memory
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
 from silo_agent.engines.workbench import Workbench
 from silo_agent.models.adapters import ModelAdapter
-from silo_agent.update import Update
+from silo_agent.update import FloatUpdate, Update, kept_of
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Standing:
     rounds_done: int = 0
     averaged: int = 0
     """Rounds that are in a tail average."""
+    memories: Mapping[SiloId, Memory] = field(default_factory=dict, repr=False)
+    """What each silo remembers, by the rule that the agent keeps on disk."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +79,43 @@ class Federation:
         moment = Moment(standing.rounds_done + 1, self.rounds, standing.averaged)
         digest = model_digest(self.terms.model, [model_bytes(standing.model)])
         plan = simulated_plan(self.terms, self.silos.keys(), digest, moment.round, self.rounds)
-        updates = {silo: self.update_of(silo, standing.model) for silo in self.silos if silo not in dropped}
-        total = open_sum(plan, updates, {silo: self._weight(silo) for silo in updates}, self.add)
-        opened = Opened(standing.model, total.total, total.weight)
+        updates = {
+            silo: self.update_of(
+                silo, standing.model, standing.memories.get(silo, FIRST), moment.round, digest
+            )
+            for silo in self.silos
+            if silo not in dropped
+        }
+        total = open_sum(
+            plan, updates, {silo: self._weight(silo, update) for silo, update in updates.items()}, self.add
+        )
+        opened = Opened(standing.model, total.total, total.weight, total.further)
         stepped = STEPS[training.algorithm](opened, standing.slots, training, moment)
         averaged = standing.averaged + moment.in_tail(training.server)
-        return Standing(stepped.model, stepped.slots, moment.round, averaged)
+        memories = self._remembered(standing, updates, stepped.model)
+        return Standing(stepped.model, stepped.slots, moment.round, averaged, memories)
 
-    def update_of(self, silo: SiloId, start: NDArray[np.float32]) -> Update:
-        """What one silo sends in a round that starts from ``start``, noise included."""
+    def _remembered(
+        self, standing: Standing, updates: Mapping[SiloId, Update], model_out: NDArray[np.float32]
+    ) -> dict[SiloId, Memory]:
+        """Survivors remember the round; whoever dropped out remembers what it remembered before."""
+        memories, training = dict(standing.memories), self.terms.training
+        if any(kept_of(update) for update in updates.values()):
+            digest = model_digest(self.terms.model, [model_bytes(model_out)])
+            for silo, update in updates.items():
+                arrays = settle(training, kept_of(update), model_out)
+                memories[silo] = Memory(arrays, standing.rounds_done + 1, digest)
+        return memories
+
+    def update_of(
+        self,
+        silo: SiloId,
+        start: NDArray[np.float32],
+        memory: Memory = FIRST,
+        number: int = 1,
+        digest: Digest | None = None,
+    ) -> Update:
+        """What one silo sends in round ``number``, which starts from ``start``, noise included."""
         terms = self.terms
         task = Task(
             model=terms.model,
@@ -95,11 +126,17 @@ class Federation:
             adapter=self.adapter,
             records=self.silos[silo],
             workbench=self.workbench,
+            further=terms.further,
+            memory=memory,
+            digest=digest,
+            round=number,
         )
         return self.algorithms[terms.training.algorithm](task)
 
-    def _weight(self, silo: SiloId) -> float:
+    def _weight(self, silo: SiloId, update: Update) -> float:
         training = self.terms.training
         if training.weights == "uniform":
             return 1.0
+        if isinstance(update, FloatUpdate) and update.weight is not None:
+            return update.weight
         return min(len(self.silos[silo]), training.weight_cap) / training.weight_cap

@@ -21,6 +21,7 @@ from privacy.plan import (
     TrainingTerms,
     VectorTerms,
 )
+from privacy.vector_terms import FurtherVector
 
 NOBODY: Final = sha256_hex(b"sealsum/simulated/v1")
 """In place of the digests of a charter, a threat model and a signed job."""
@@ -34,6 +35,7 @@ class RoundTerms:
     training: TrainingTerms
     dp: DpTerms | None
     vector: VectorTerms
+    further: tuple[FurtherVector, ...] = ()
 
 
 def simulated_plan(
@@ -75,6 +77,7 @@ def simulated_plan(
         training=terms.training,
         dp=terms.dp,
         vector=terms.vector,
+        further=terms.further,
         min_survivors=2,
         deadline_s=120,
     )

@@ -29,7 +29,7 @@ from privacy.secagg.additive import (
 )
 from privacy.secagg.encoding import assert_fits, decode
 from privacy.secagg.parts import stretches
-from privacy.secagg.vectors import MODEL, NamedVector, total_weight
+from privacy.secagg.vectors import MODEL, NamedVector, VectorName, mean, total_weight, vectors_of
 from silo_agent.encoded import EncodedUpdate
 from silo_agent.update import Update
 
@@ -58,6 +58,8 @@ class Sum:
     """Σ ŵ·Δ, float64[d]."""
     weight: float
     """Σ ŵ, as it was opened."""
+    further: Mapping[VectorName, tuple[float, ...]] = field(default_factory=dict)
+    """What the plan's further vectors open to."""
 
 
 def open_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights, add: RingSum) -> Sum:
@@ -70,7 +72,28 @@ def open_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights
     total = add(plan, updates, weights)
     vector = NamedVector(name=MODEL, coordinates=plan.parameters, terms=plan.vector)
     weight = total_weight(vector, total, len(updates))
-    return Sum(decode(total[: plan.parameters], plan.vector), weight.value)
+    return Sum(
+        decode(total[: plan.parameters], plan.vector), weight.value, _open_further(plan, updates, weights)
+    )
+
+
+def _open_further(
+    plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights
+) -> dict[VectorName, tuple[float, ...]]:
+    """The vectors beside the model's, encoded and added up without masks, whatever adds the model's."""
+    opened = {}
+    for vector in vectors_of(plan).vectors[1:]:
+        total = np.zeros(vector.length, dtype=np.uint32)
+        for silo, update in updates.items():
+            encoded = EncodedUpdate(plan, update, weights.get(silo, 1.0))
+            total += encoded.elements(0, vector.length, vector.name)
+        coordinates = total[: vector.coordinates]
+        if vector.weighted:
+            read = mean(vector, coordinates, total_weight(vector, total, len(updates)))
+        else:
+            read = decode(coordinates, vector.terms)
+        opened[vector.name] = tuple(read.tolist())
+    return opened
 
 
 def secure_ring_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights = EVEN) -> Ring:

@@ -6,23 +6,46 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from privacy.plan import AlgorithmName
-from privacy.vector_terms import METRICS
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.plan import AlgorithmName, TrainingTerms
+from privacy.vector_terms import CURVATURE, HESSIAN, METRICS
+from silo_agent.algorithms.control import AHEAD, settled
 from silo_agent.algorithms.dp_fedavg import dp_fedavg
 from silo_agent.algorithms.dp_fedsgd import dp_fedsgd
 from silo_agent.algorithms.dp_query import dp_evaluation, dp_statistics
 from silo_agent.algorithms.fedavg import fedavg
+from silo_agent.algorithms.memory import Arrays
+from silo_agent.algorithms.mifa import mifa
+from silo_agent.algorithms.newton import newton
+from silo_agent.algorithms.qfedavg import qfedavg
 from silo_agent.algorithms.task import Task
 from silo_agent.update import Update
 
 ALGORITHMS: Final[Mapping[AlgorithmName, Callable[[Task], Update]]] = MappingProxyType(
     {
         "fedavg": fedavg,
+        "qfedavg": qfedavg,
+        "mifa": mifa,
+        "newton": newton,
         "dp_fedavg": dp_fedavg,
         "dp_fedsgd": dp_fedsgd,
         "dp_statistics": dp_statistics,
         "dp_evaluation": dp_evaluation,
     }
 )
-COMPUTED_BESIDE: Final[Mapping[AlgorithmName, tuple[str, ...]]] = MappingProxyType({"dp_fedsgd": (METRICS,)})
+COMPUTED_BESIDE: Final[Mapping[AlgorithmName, tuple[str, ...]]] = MappingProxyType(
+    {"dp_fedsgd": (METRICS,), "qfedavg": (CURVATURE,), "newton": (HESSIAN,)}
+)
 """Which further vectors an algorithm computes beside its update."""
+
+
+def needs_model_out(arrays: Arrays) -> bool:
+    """Whether what a round staged is completed by the model that comes out of it."""
+    return AHEAD in arrays
+
+
+def settle(training: TrainingTerms, arrays: Arrays, model_out: NDArray[np.float32]) -> Arrays:
+    """What to remember of a round that counted, once its model, float32[d], is known."""
+    return settled(training, arrays, model_out) if needs_model_out(arrays) else arrays

@@ -2,14 +2,22 @@
 
 Each step is the mechanism that the ledger charged: a secret Poisson sample, gradients clipped record by
 record, N(0, (σC)²) added to their sum, a public constant as divisor. No second optimiser, regulariser,
-momentum or batch statistic touches the weights. Knows no ledger and no network.
+momentum or batch statistic touches the weights before the noise does. What the plan's terms add after it
+(FedProx's pull, SCAFFOLD's correction, a projection) reads noised steps and public models alone:
+post-processing, free of charge (Dwork, Roth 2014, Proposition 2.1). A proximal term inside the loss would
+be clipped with each record's gradient and is refused. Knows no ledger and no network.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from silo_agent.algorithms.control import correction_of, to_settle
 from silo_agent.algorithms.descent import descend
+from silo_agent.algorithms.local_steps import pull
+from silo_agent.algorithms.own_weights import BEFORE, last_global_update, projected
 from silo_agent.algorithms.task import Task
 from silo_agent.engines.engine import private_sum
 from silo_agent.models.adapters import export_vector
@@ -26,6 +34,7 @@ def dp_fedavg(task: Task) -> FloatUpdate:
     torch.set_num_threads(1)
     dp, training = task.privacy, task.training
     engine = task.engine()
+    correction = correction_of(task)
     for _ in range(training.local_steps):
         task.refuse_if_stopping()
         sample = poisson_sample(task.records.unit_count, dp.sample_rate)
@@ -33,5 +42,15 @@ def dp_fedavg(task: Task) -> FloatUpdate:
         total = private_sum(engine, task.records, sample, dp.clip_l2)
         total += gaussian(len(total), dp.noise_multiplier * dp.clip_l2)
         # Dividing by what was sampled, or held, would reveal it.
-        descend(engine.module, total / dp.normaliser, training.learning_rate)
-    return FloatUpdate(export_vector(task.model, engine.module) - task.start)
+        step = total / dp.normaliser
+        descend(engine.module, step if correction is None else step + correction, training.learning_rate)
+        if training.local.proximal_mu > 0:
+            pull(engine.module, task.start, training.learning_rate * training.local.proximal_mu)
+    update = export_vector(task.model, engine.module) - task.start
+    keep: dict[str, NDArray[np.float32]] = {}
+    if training.local.control != "none":
+        keep |= to_settle(task, correction, update)
+    if training.local.projection:
+        update = projected(update, last_global_update(task))
+        keep[BEFORE] = task.start
+    return FloatUpdate(update, keep=keep)

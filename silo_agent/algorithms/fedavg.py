@@ -1,30 +1,51 @@
-"""``fedavg``: gradient descent on the mean loss of all records, for plans admitted without DP."""
+"""``fedavg``: gradient descent on the mean loss of the silo's records, for plans admitted without DP.
+
+By the plan's terms the same descent is FedProx (a pull), SCAFFOLD (a correction), projected, or weighted by
+the silo.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
+from dataclasses import replace
 
-from silo_agent.algorithms.descent import descend
+import numpy as np
+from numpy.typing import NDArray
+
+from silo_agent.algorithms.control import correction_of, to_settle
+from silo_agent.algorithms.local_steps import Descent, local_steps
+from silo_agent.algorithms.own_weights import BEFORE, last_global_update, own_weight, projected
 from silo_agent.algorithms.task import Task
-from silo_agent.engines.loss import mean_loss
-from silo_agent.models.adapters import export_vector
 from silo_agent.update import FloatUpdate
 
 
 def fedavg(task: Task) -> FloatUpdate:
-    """``local_steps`` full-batch steps (McMahan et al. 2017 with B = ∞); end minus start.
+    """End minus start of ``local_steps`` steps (McMahan et al. 2017).
 
     Raises:
-        Stopped: the agent was told to end, between two steps.
+        Stopped: the agent was told to end, between two steps. Diverged: the steps led nowhere.
     """
-    torch.set_num_threads(1)
-    module, everything = task.module(), np.arange(len(task.records))
-    for _ in range(task.training.local_steps):
-        task.refuse_if_stopping()
-        module.zero_grad()
-        torch.autograd.backward(mean_loss(module, task.records, everything))
-        gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-        flat = torch.cat([gradient.double().flatten() for gradient in gradients]).numpy()
-        descend(module, flat, task.training.learning_rate)
-    return FloatUpdate(export_vector(task.model, module) - task.start)
+    local = task.training.local
+    correction = correction_of(task)
+    descent = (
+        _warm_step(task) if local.control == "warm" and correction is None else local_steps(task, correction)
+    )
+    keep: dict[str, NDArray[np.float32]] = {}
+    if local.control != "none":
+        keep |= to_settle(task, correction, descent.update)
+    global_ = None
+    if local.projection or task.training.weights == "sqrt_n_over_divergence":
+        global_ = last_global_update(task)
+        keep[BEFORE] = task.start
+    if local.projection:
+        descent = replace(descent, update=projected(descent.update, global_))
+    weight, remembered = own_weight(task, descent, global_)
+    return FloatUpdate(descent.update, weight=weight, keep={**keep, **remembered})
+
+
+def _warm_step(task: Task) -> Descent:
+    """One step as long as all of the round's, along the gradient at the model: c_k is then that gradient."""
+    training = task.training
+    whole = training.model_copy(
+        update={"local_steps": 1, "learning_rate": training.local_steps * training.learning_rate}
+    )
+    return local_steps(replace(task, training=whole))

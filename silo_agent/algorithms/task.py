@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from privacy.errors import SealsumError
+from privacy.ids import Digest
 from privacy.plan import DpTerms, ModelTerms, TrainingTerms, VectorTerms
 from privacy.vector_terms import FurtherVector
+from silo_agent.algorithms.memory import FIRST, Memory
 from silo_agent.data.records import Records
 from silo_agent.engines.engine import StepEngine
 from silo_agent.engines.workbench import Workbench
@@ -40,6 +42,11 @@ class Task:
     """Kept from round to round, so that a round builds and checks no model again."""
     further: tuple[FurtherVector, ...] = ()
     """What the plan sums beside the update."""
+    memory: Memory = FIRST
+    """What this silo remembers of the job's earlier rounds."""
+    digest: Digest | None = None
+    """Of the model that came."""
+    round: int = 1
 
     def module(self) -> nn.Module:
         """The model of the round, in training mode.

@@ -41,6 +41,7 @@ from silo_agent.participation import (
     weight_of,
 )
 from silo_agent.settings import DatasetSettings
+from silo_agent.update import GridUpdate
 from tests.federation import Federation, demo_policy_text
 from tests.unit.policies.policies_terms import bent
 
@@ -210,7 +211,7 @@ def test_a_plan_with_dp_never_tells_the_number_of_records() -> None:
     invitation = _clear(_offer())
     for count in (50, 51, 5000):
         records = Records(np.zeros((count, 2), dtype=np.float32), np.zeros(count, dtype=np.float32))
-        assert weight_of(invitation, records) == 1.0
+        assert weight_of(invitation, records, GridUpdate(np.zeros(3))) == 1.0
 
 
 def test_a_schema_that_the_datas_owner_has_not_read_is_refused() -> None:

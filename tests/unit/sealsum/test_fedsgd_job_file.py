@@ -50,12 +50,13 @@ def test_under_dp_the_algorithm_left_out_is_one_private_step_a_round(tmp_path: P
     assert training.server_learning_rate == 0.5
 
 
-def test_without_dp_it_is_plain_averaging_and_the_local_steps_must_be_said(tmp_path: Path) -> None:
+def test_without_dp_it_is_averaging_with_server_momentum_over_ten_local_updates(tmp_path: Path) -> None:
     line = next(line for line in TEXT.splitlines() if line.startswith("dp:"))
-    plain = read(tmp_path, (line, "dp: none"), ("{server", "{local_steps: 3, learning_rate: 0.1, server"))
-    assert plain.training.algorithm == "fedavg"
-    with pytest.raises(ConfigurationError, match=r"training\.local_steps: Field required"):
-        read(tmp_path, (line, "dp: none"))
+    plain = read(tmp_path, (line, "dp: none"), ("{server", "{local_steps: 3, learning_rate: 0.2, server"))
+    assert (plain.training.algorithm, plain.training.local_steps) == ("fedavg", 3)
+    left_out = read(tmp_path, (line, "dp: none")).training
+    assert (left_out.algorithm, left_out.local_steps, left_out.server.momentum) == ("fedavg", 10, 0.9)
+    assert read(tmp_path, (line, "dp: none"), ("{server_learning_rate: 0.5}", "{}")).training == left_out
 
 
 def test_an_algorithm_that_is_named_is_kept(tmp_path: Path) -> None:

@@ -1,0 +1,37 @@
+"""The vectors that a job's algorithm sums beside the model's, on the finest grid that their sums fit."""
+
+from __future__ import annotations
+
+from privacy.errors import ConfigurationError
+from privacy.plan import ModelTerms, SchemeName, TrainingTerms
+from privacy.vector_terms import CURVATURE, HESSIAN, MOST_COORDINATES, FurtherVector
+from sealsum.job_grid import finest_vector
+
+
+def algorithm_further(
+    training: TrainingTerms, model: ModelTerms, scheme: SchemeName, silos: int
+) -> tuple[FurtherVector, ...]:
+    """None for most algorithms.
+
+    Raises:
+        ConfigurationError: the sums of so many silos do not fit, or the model is too large for ``newton``.
+    """
+    if training.algorithm == "qfedavg":
+        terms = finest_vector(scheme, silos)
+        return (FurtherVector(name=CURVATURE, coordinates=1, terms=terms, opens_to="sum"),)
+    if training.algorithm == "newton":
+        count = model.parameters * (model.parameters + 1) // 2
+        if count > MOST_COORDINATES:
+            raise ConfigurationError(
+                "training.algorithm: expected a model of at most 44 parameters with newton, "
+                f"got {model.parameters}"
+            )
+        return (FurtherVector(name=HESSIAN, coordinates=count, terms=finest_vector(scheme, silos)),)
+    return ()
+
+
+def with_silos(training: TrainingTerms, silos: int) -> TrainingTerms:
+    """The terms with the number of silos that ``mifa`` averages over."""
+    if training.algorithm != "mifa" or training.server.silos > 0:
+        return training
+    return training.model_copy(update={"server": training.server.model_copy(update={"silos": silos})})

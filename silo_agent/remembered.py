@@ -1,0 +1,101 @@
+"""What a round leaves at this silo when it ends: the next model, fetched ahead, and what its algorithm
+remembers.
+
+The rule of ``silo_agent.algorithms.memory`` meets the round's published result here.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import PeerFault, Unprocessable
+from privacy.ids import Context, Digest, SiloId
+from privacy.plan import RoundPlan
+from privacy.update import FLOAT_BYTES, digest_under
+from privacy.wire.messages import RoundResult
+from silo_agent.algorithm_state import AlgorithmState
+from silo_agent.algorithms.catalogue import needs_model_out, settle
+from silo_agent.algorithms.memory import Arrays, Memory
+from silo_agent.attended import names_of
+from silo_agent.delivery import Delivery
+from silo_agent.update import Update, kept_of
+
+_log = logging.getLogger(__name__)
+
+
+class Remembered:
+    """The memories of one silo's jobs, and where a model lies while it is received."""
+
+    def __init__(self, state_dir: Path, scratch: Path) -> None:
+        self._state = AlgorithmState(state_dir)
+        self._scratch = scratch
+
+    def memory(self, plan: RoundPlan) -> Memory:
+        """Of the plan's job. Raises as ``AlgorithmState.memory``."""
+        return self._state.memory(plan.job_digest)
+
+    def stage(self, plan: RoundPlan, update: Update) -> None:
+        """Before the round's contribution is complete: a round that is resent has its memory with it."""
+        self._state.stage(plan, kept_of(update))
+
+    def conclude(self, plan: RoundPlan, result: RoundResult, silo: SiloId, delivery: Delivery) -> None:
+        """Fetch the model that the next round starts from, and remember the round if it counts.
+
+        Raises:
+            SealsumError: what was staged does not read back.
+        """
+        running = result.job_state == "running"
+        if running and result.model_out is not None:
+            self._fetch_ahead(result.model_out, plan, delivery)
+        survived = silo in result.survivors
+        staged = self._state.staged(plan) if survived else None
+        settled: Arrays | None = None
+        if running and staged is not None and result.model_out is not None and needs_model_out(staged):
+            model = _model_of(plan, result.model_out, delivery.fetched(result.model_out))
+            settled = None if model is None else settle(plan.training, staged, model)
+        self._state.commit(plan, result, survived, settled)
+        if not running:
+            self._state.job_ended(plan.job_digest, datetime.now(UTC).date())
+
+    def forget(self, context: Context) -> None:
+        """The round will have no result."""
+        self._state.drop(context)
+
+    def clear_ended(self, delivery: Delivery, but: Digest | None) -> None:
+        """Mark other jobs than this one that are over, and delete what has been kept long enough."""
+        today = datetime.now(UTC).date()
+        for digest, job in self._state.running().items():
+            if digest == but:
+                continue
+            try:
+                if delivery.job_has_ended(job):
+                    self._state.job_ended(digest, today)
+            except PeerFault as error:  # asked again with the next job, or at the next start
+                _log.warning("job_unknown", extra={"job": job, "reason": str(error)})
+        for digest in self._state.purge(today):
+            _log.info("algorithm_state_deleted", extra={"job_digest": digest})
+
+    def _fetch_ahead(self, model: Digest, plan: RoundPlan, delivery: Delivery) -> None:
+        try:
+            delivery.fetch_ahead(model, plan.parameters, self._scratch)
+        except PeerFault as error:
+            # Nothing is lost: the round that needs it asks again, and says so if it cannot have it.
+            _log.warning("model_not_ahead", extra={**names_of(plan), "model": model, "reason": str(error)})
+
+
+def _model_of(plan: RoundPlan, model: Digest, raw: bytes | None) -> NDArray[np.float32] | None:
+    """The model that came out, hashed here; ``None`` where it has not come.
+
+    Raises:
+        Unprocessable: other bytes than the result names.
+    """
+    if raw is None:
+        return None
+    if digest_under(plan.architecture, [raw]) != model or len(raw) != FLOAT_BYTES * plan.parameters:
+        raise Unprocessable(f"model: expected the bytes of {model[:16]}…, got others")
+    return np.frombuffer(raw, dtype="<f4")
