@@ -2,7 +2,7 @@
 
     python benchmarks/utility.py [--dataset digits|breast_cancer|heart|mnist|mnist_cnn …] [--seeds 4]
                                  [--epsilon 1 …] [--method "dp_fedsgd, t = 0" …] [--json] [--out FILE]
-                                 [--plot FILE]
+                                 [--scores FILE] [--plot FILE]
 
 Splits are by seed; sampling and noise come from the operating system, as at a silo. Models are linear on the
 data's own columns or fixed features, updates are the simulator's closed form, the sum is on the real grid.
@@ -14,54 +14,96 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.utility_methods import DELTA, POOLED, SHARED, SILOS, Method
-from benchmarks.utility_plot import plot
-from benchmarks.utility_problems import PROBLEMS
+from benchmarks.utility_methods import DELTA, PLAIN, POOLED, SHARED, SILOS
+from benchmarks.utility_plot import HARDEST, plot
+from benchmarks.utility_problems import PROBLEMS, SPLITS
 
 EPSILONS = (1.0, 3.0, 8.0)
 WITHOUT_DOWNLOAD = ("digits", "breast_cancer", "heart")
 WHEREVER = "pooled"
 
 
-def measure(
+@dataclass(frozen=True)
+class Cell:
+    """One score: what is measured, and on which split of the data."""
+
+    dataset: str
+    seed: int
+    method: str
+    split: str
+    epsilon: float | None
+
+
+def cells(
     dataset: str, seeds: int, epsilons: list[float], splits: list[str], methods: list[str]
-) -> list[dict[str, Any]]:
-    """These methods' scores, one a seed, for each split and ε."""
-    scores: dict[tuple[str, str, float | None], list[float]] = {}
-    metric = ""
+) -> Iterator[Cell]:
+    """What these options ask for, seed by seed, the hardest split first: who stops early has whole seeds."""
     for seed in range(seeds):
-        problem = PROBLEMS[dataset](seed)
-        metric = problem.metric
-        for name, method in _chosen(POOLED, methods):
-            for epsilon in [None] if name == "pooled, no DP" else epsilons:
-                score = method(problem, WHEREVER, epsilon or 0.0)
-                scores.setdefault((name, WHEREVER, epsilon), []).append(score)
-        for split in [split for split in problem.splits if split in splits]:
-            for name, method in _chosen(SHARED, methods):
+        for method in [method for method in POOLED if method in methods]:
+            for epsilon in [None] if method == PLAIN else epsilons:
+                yield Cell(dataset, seed, method, WHEREVER, epsilon)
+        for split in [split for split in HARDEST if split in splits and split in SPLITS[dataset]]:
+            for method in [method for method in SHARED if method in methods]:
                 for epsilon in epsilons:
-                    scores.setdefault((name, split, epsilon), []).append(method(problem, split, epsilon))
+                    yield Cell(dataset, seed, method, split, epsilon)
+
+
+def measure(wanted: Iterator[Cell], kept: Path | None = None) -> dict[Cell, float]:
+    """The score of each cell.
+
+    Args:
+        kept: a file of scores, one a line: those in it are not measured again, and each new one is added as
+            soon as it is there.
+    """
+    scores: dict[Cell, float] = {}
+    known = _read(kept) if kept is not None and kept.exists() else {}
+    problem: tuple[str, int] | None = None
+    for cell in wanted:
+        if cell in known:
+            scores[cell] = known[cell]
+            continue
+        if problem != (cell.dataset, cell.seed):
+            problem = (cell.dataset, cell.seed)
+            made = PROBLEMS[cell.dataset](cell.seed)
+        method = {**POOLED, **SHARED}[cell.method]
+        scores[cell] = method(made, cell.split, cell.epsilon or 0.0)
+        if kept is not None:
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(cell) | {"score": scores[cell]}) + "\n")
+    return scores
+
+
+def _read(kept: Path) -> dict[Cell, float]:
+    lines = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+    return {Cell(**{key: line[key] for key in line if key != "score"}): line["score"] for line in lines}
+
+
+def rows_of(scores: dict[Cell, float]) -> list[dict[str, Any]]:
+    """One row a dataset, method, split and ε, with a score for each seed."""
+    by_row: dict[tuple[str, str, str, float | None], list[float]] = {}
+    for cell, score in sorted(scores.items(), key=lambda item: item[0].seed):
+        by_row.setdefault((cell.dataset, cell.method, cell.split, cell.epsilon), []).append(score)
     return [
         {
             "dataset": dataset,
-            "metric": metric,
-            "method": name,
+            "metric": "AUC" if dataset == "heart" else "accuracy",
+            "method": method,
             "split": split,
             "epsilon": epsilon,
             "mean": float(np.mean(values)),
             "spread": float(np.std(values)),
             "scores": values,
         }
-        for (name, split, epsilon), values in scores.items()
+        for (dataset, method, split, epsilon), values in by_row.items()
     ]
-
-
-def _chosen(table: dict[str, Method], methods: list[str]) -> list[tuple[str, Method]]:
-    return [(name, method) for name, method in table.items() if name in methods]
 
 
 def gaps(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -110,12 +152,15 @@ def main() -> None:
     )
     parser.add_argument("--method", nargs="+", choices=[*POOLED, *SHARED], default=[*POOLED, *SHARED])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--scores", type=Path, help="scores one by one: who is interrupted goes on from there"
+    )
     parser.add_argument("--out", type=Path, help="write the result here; datasets measured before are kept")
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for dataset in options.dataset:
-        rows += measure(dataset, options.seeds, options.epsilon, options.split, options.method)
+    asked = (options.seeds, options.epsilon, options.split, options.method)
+    wanted = chain.from_iterable(cells(dataset, *asked) for dataset in options.dataset)
+    rows = rows_of(measure(wanted, options.scores))
     if options.out is not None and options.out.exists():
         before = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
         rows = [row for row in before if row["dataset"] not in options.dataset] + rows

@@ -88,7 +88,8 @@ def local_only(problem: Problem, split: str, epsilon: float) -> float:
     return float(np.mean(scores))
 
 
-POOLED: Final[dict[str, Method]] = {"pooled, no DP": pooled_plain, "pooled DP-SGD": pooled_dp}
+PLAIN: Final = "pooled, no DP"
+POOLED: Final[dict[str, Method]] = {PLAIN: pooled_plain, "pooled DP-SGD": pooled_dp}
 """Whatever the split."""
 SHARED: Final[dict[str, Method]] = {
     "dp_fedsgd, t = 0": lambda problem, split, epsilon: fedsgd(problem, split, epsilon, 0),

@@ -184,6 +184,8 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
     "mnist": mnist,
     "mnist_cnn": mnist_cnn,
 }
+SPLITS = {name: ("IID", "label skew", *(("natural",) if name == "heart" else ())) for name in PROBLEMS}
+"""How silos may share each."""
 
 
 def _even(name: str, recipe: Recipe, records: Records, seed: int) -> Problem:

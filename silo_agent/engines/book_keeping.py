@@ -109,19 +109,26 @@ class BookKeeping:
     def _summed(
         self, records: Records, sample: NDArray[np.intp], clip: float, check: SumCheck | None
     ) -> torch.Tensor:
-        total = torch.zeros(self._size, dtype=torch.float64)
+        total = torch.empty(self._size, dtype=torch.float64)
+        written: set[torch.Tensor] = set()
         for rows in self._passes(records, sample):
-            self._add(total, records, rows, clip, check)
+            for parameter, part in self._clipped(records, rows, clip, check):
+                place = total[self._places[parameter]]
+                if parameter in written:
+                    place.add_(part.double())
+                else:
+                    # Large vectors: filling with zeros and adding are a pass over memory each.
+                    place.copy_(part)
+                written.add(parameter)
+        for parameter, where in self._places.items():
+            if parameter not in written:
+                total[where] = 0.0
         return total
 
-    def _add(
-        self,
-        total: torch.Tensor,
-        records: Records,
-        rows: NDArray[np.intp],
-        clip: float,
-        check: SumCheck | None,
-    ) -> None:
+    def _clipped(
+        self, records: Records, rows: NDArray[np.intp], clip: float, check: SumCheck | None
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """One pass: parameters, and the sums of their clipped gradients."""
         gradients = self._unit_gradients(records, rows)
         if not gradients:
             return
@@ -136,14 +143,14 @@ class BookKeeping:
             )
         if faulty.any():
             # Zero times NaN is NaN: such units leave the pass, rather than its sum.
-            self._add(total, records, np.where(faulty[:, None], PADDING, rows), clip, check)
+            yield from self._clipped(records, np.where(faulty[:, None], PADDING, rows), clip, check)
             return
         # (4)
         factors = clip / squares.sqrt().clamp(min=clip)
         factors[torch.from_numpy(padding)] = 0.0
         # (5)
         for one in gradients:
-            total[self._places[one.parameter]] += one.weighted(factors, check)
+            yield one.parameter, one.weighted(factors, check)
 
     @torch.no_grad()
     def _unit_gradients(self, records: Records, rows: NDArray[np.intp]) -> list[UnitGradients]:

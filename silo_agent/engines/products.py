@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 import torch
 
+from silo_agent.engines.gram import gram_squares
 from silo_agent.engines.sum_check import SumCheck
 
 _SMALL: Final = 1 << 14
@@ -26,9 +27,6 @@ _PRODUCTS: Final = 16
 """A multiplication of the Gram form takes about 1/16 of the time of one element of G in memory (measured)."""
 _BLOCK: Final = 1 << 17
 """Elements that are worked on at once."""
-MOST_CANCELLED: Final = 256.0
-"""A unit whose terms cancel to less than this part of their lengths is taken to be so long all the same: the
-error of a sum over units grows with its terms, and this bounds them by what is clipped."""
 Columns = Callable[[slice], torch.Tensor]
 """Inputs of some units: [U, R, D, T], for R groups of channels that do not mix."""
 
@@ -43,9 +41,9 @@ class UnitGradients(Protocol):
     """Elements kept a unit."""
 
     def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
-        """Σ over units of factor · gradient: float64, flat. ``factors`` is float64[U].
+        """Σ over units of factor · gradient, flat. ``factors`` is float64[U].
 
-        In float64, unless ``check`` is given what the sum should be.
+        In float64, or in float32 if ``check`` is given what the sum should be.
         """
 
 
@@ -70,7 +68,7 @@ class Instances:
     def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
         """As ``UnitGradients``; always in float64."""
         total = torch.zeros(self.held, dtype=torch.float64)
-        for block in blocks(len(factors), self.held):
+        for block in blocks(len(factors), self.held, 8 * _BLOCK):
             total += factors[block] @ self._gradients[block].double()
         return total
 
@@ -100,9 +98,7 @@ class GramForm:
         if inputs.shape[1] * inputs.shape[3] == 1:
             self.squares = _squares(inputs.flatten(1)) * _squares(outputs.flatten(1)) * (1 + slack) ** 2
             return
-        elements = inputs.shape[1] * inputs.shape[3] * (inputs.shape[2] + outputs.shape[2])
-        parts = [_gram(inputs[one], outputs[one], slack) for one in blocks(len(inputs), elements)]
-        self.squares = torch.cat(parts)
+        self.squares = gram_squares(inputs, outputs, slack)
 
     def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
         """As ``UnitGradients``; one product in the precision of the inputs if a check is given, or the weight
@@ -113,7 +109,7 @@ class GramForm:
                 return self._in_float64(outputs, inputs)
             directions = check.directions(inputs.shape[2])
             check.expect(self.parameter, self._projected(outputs, inputs, directions))
-        return _product(outputs, inputs).double().flatten()
+        return _product(outputs, inputs).flatten()
 
     def _scaled(self, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """δ and a, the shorter of them times the factors."""
@@ -173,20 +169,10 @@ def blocks(count: int, elements: int, most: int = _BLOCK) -> Iterator[slice]:
         yield slice(start, min(start + size, count))
 
 
-def _gram(inputs: torch.Tensor, outputs: torch.Tensor, slack: float) -> torch.Tensor:
-    """Σ over groups of (√Σ_ts (a_t·a_s)(δ_t·δ_s) + slack · Σ_t ‖a_t‖‖δ_t‖)², float64[U].
-
-    Of a group at least (Σ_t ‖a_t‖‖δ_t‖ / MOST_CANCELLED)².
-    """
-    inputs, outputs = inputs.double(), outputs.double()
-    products = (inputs.transpose(-1, -2) @ inputs).mul_(outputs.transpose(-1, -2) @ outputs)
-    lengths = products.diagonal(dim1=-2, dim2=-1).sqrt().sum(-1)
-    # Rounding may take a sum that is zero below it, by less than the slack covers. NaN stays NaN.
-    norms = products.sum((-1, -2)).clamp_(min=0.0).sqrt_()
-    return torch.maximum(norms + slack * lengths, lengths / MOST_CANCELLED).square().sum(-1)
-
-
 def _squares(values: torch.Tensor) -> torch.Tensor:
     """Squared norms of rows: float64[U]."""
-    parts = [values[one].double().square().sum(1) for one in blocks(len(values), values.shape[1])]
-    return torch.cat(parts)
+    norms = [
+        torch.linalg.vector_norm(values[one], dim=1, dtype=torch.float64)
+        for one in blocks(len(values), values.shape[1])
+    ]
+    return torch.cat(norms).square()
