@@ -1,4 +1,4 @@
-"""Gram claims: a float32 norm is never below the exact one, seldom far above, and of the same bits anywhere."""
+"""Gram claims: a float32 norm is never below the exact one, seldom above, and has the same bits anywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from silo_agent.engines.gram import MOST_CANCELLED, gram_squares
 def _factors(
     seed: int, units: int, positions: int, widths: tuple[int, int], cancelled: float
 ) -> torch.Tensor:
-    """Inputs and outputs side by side, [U, 1, D + P, T]: the second half of the positions undoes the first."""
+    """Inputs and outputs together, [U, 1, D + P, T]: the second half of the positions undoes the first."""
     random = torch.Generator().manual_seed(seed)
     half = torch.randn(units, 1, sum(widths), positions // 2, generator=random)
     other = half.clone()
