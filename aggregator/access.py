@@ -123,5 +123,6 @@ SHARE_SERVER: Final[Table] = {
 
 REGISTRAR: Final[Table] = {
     ("POST", "/v1/enroll"): _ANYONE,  # who holds a one-time token; a party has no certificate yet
+    ("POST", "/v1/renew"): _ANYONE,  # signed by the party's identity key; its certificate may have ended
     ("GET", "/v1/charter"): _ANYONE,  # public within its signatures
 }

@@ -17,8 +17,9 @@ import httpx
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from privacy.canonical import canonical_bytes
-from privacy.errors import ConfigurationError, MalformedMessage, PeerFault
+from privacy.errors import ConfigurationError, MalformedMessage, PeerFault, SealsumError
 from privacy.ids import Context, ServerId, SiloId
+from privacy.renewal import MAX_RENEWED_BYTES, RENEW_PATH, SignedRenewal
 from privacy.secagg.validity.coins import Step
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, parse_envelopes
 from privacy.wire.messages import PART_BYTES
@@ -258,6 +259,23 @@ def fetch_charter(url: str, tls: ssl.SSLContext) -> bytes:
     if response.status_code != 200:
         raise ConfigurationError(f"charter_url: {url} answered {response.status_code}; is enrolment sealed?")
     return response.content
+
+
+def post_renewal(registrar: str, tls: ssl.SSLContext, asked: SignedRenewal) -> bytes:
+    """Carry a renewal to the registrar; its answer is judged by who asked.
+
+    Raises:
+        SealsumError: nobody answers, or the registrar refuses.
+    """
+    with httpx.Client(verify=tls, timeout=10.0, trust_env=False) as client:
+        try:
+            headers = {"content-type": "application/json"}
+            response = client.post(registrar + RENEW_PATH, content=canonical_bytes(asked), headers=headers)
+        except httpx.TransportError as error:
+            raise SealsumError(f"{registrar}: it did not answer ({type(error).__name__})") from error
+    if response.status_code != 201:
+        raise SealsumError(f"{registrar}: {response.status_code}: {_reason(response.content)}")
+    return response.content[:MAX_RENEWED_BYTES]
 
 
 def _listed(envelopes: Sequence[Envelope]) -> bytes:

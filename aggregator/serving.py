@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 import uvloop
@@ -13,8 +14,12 @@ from aggregator.health import ServerHealth, listening
 from aggregator.logs import log_to_stderr
 from aggregator.meters import Counting, ServerMeters
 from aggregator.operators.admitting import server_context
-from aggregator.settings import AggregatorSettings, ShareServerSettings, load_settings
+from aggregator.peers import post_renewal
+from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings, load_settings
 from aggregator.web_server import bind, serve
+from health.renewal import Upkeep
+from privacy.keystore import Identity
+from privacy.renewal import SignedRenewal
 
 _PRIVATE_UMASK = 0o077
 
@@ -33,7 +38,8 @@ def run_aggregator(config: Path) -> None:
     meters = ServerMeters("aggregator", settings.state_dir)
     state = server.state
     health = ServerHealth(settings, meters, state.store, lambda: state.held.charter, state)
-    with listening(settings, health):
+    upkeep = upkeep_of(settings, server.identity, meters)
+    with listening(settings, health), upkeep:
         uvloop.run(
             serve(
                 Counting(server.app, meters),
@@ -42,7 +48,7 @@ def run_aggregator(config: Path) -> None:
                 drain_s=settings.drain_s,
                 on_drain=server.state.bell.silence,
                 beside=server.loop.run,
-                on_ready=lambda _: health.on(asyncio.get_running_loop()),
+                on_ready=lambda _: _ready(health, upkeep),
             )
         )
     server.state.store.close()
@@ -61,7 +67,8 @@ def run_share_server(config: Path) -> None:
     server.store.sinks.start()
     meters = ServerMeters("share_server", settings.state_dir)
     health = ServerHealth(settings, meters, server.store, lambda: server.charters.charter)
-    with listening(settings, health):
+    upkeep = upkeep_of(settings, server.identity, meters)
+    with listening(settings, health), upkeep:
         uvloop.run(
             serve(
                 Counting(server.app, meters),
@@ -69,7 +76,29 @@ def run_share_server(config: Path) -> None:
                 bind(settings.address),
                 drain_s=settings.drain_s,
                 on_drain=lambda: None,  # it has no long-polls
-                on_ready=lambda _: health.on(asyncio.get_running_loop()),
+                on_ready=lambda _: _ready(health, upkeep),
             )
         )
     server.store.close()
+
+
+def upkeep_of(settings: ServerSettings, identity: Identity, meters: ServerMeters) -> Upkeep:
+    """Renews the server's certificate, if a registrar is known.
+
+    Raises:
+        SealsumError: it is over, and cannot be renewed.
+    """
+    registrar = settings.registrar_url or identity.pin.registrar
+
+    def post(asked: SignedRenewal) -> bytes:
+        return post_renewal(registrar, identity.client_context, asked)
+
+    upkeep = Upkeep(identity, meters, post if registrar else None)
+    upkeep.renew_if_ended()
+    return upkeep
+
+
+def _ready(health: ServerHealth, upkeep: Upkeep) -> None:
+    loop = asyncio.get_running_loop()
+    health.on(loop)
+    loop.add_signal_handler(signal.SIGHUP, upkeep.reload)

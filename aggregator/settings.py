@@ -42,6 +42,8 @@ class ServerSettings(Frozen):
     """A sealed charter to take over at start, if newer than the one held."""
     charter_url: Annotated[str, Field(pattern=r"^https://.+")] | None = None
     """Where to fetch it from instead: the registrar's ``/v1/charter``."""
+    registrar_url: Annotated[str, Field(pattern=r"^https://[^\s/]+$")] | None = None
+    """Where the certificate is renewed; what the invitation said if left out."""
     storage_bytes_max: Bytes = 64 * _GIB
     drain_s: Seconds = 20.0
     """Longest wait for requests in flight at SIGTERM."""

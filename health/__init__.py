@@ -1,1 +1,1 @@
-"""Health and metrics of a running process, on a listener of its own. Knows neither rounds nor keys."""
+"""Upkeep of a running process: probes, metrics, and its certificate's renewal. Knows no rounds."""

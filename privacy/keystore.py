@@ -6,23 +6,30 @@ rule "a key that others can read is refused" is written once (ADR 0005). It open
     identity.key   Ed25519 PKCS#8 PEM, 0600      signs envelopes and authenticates TLS
     identity.pem   its certificate (chain)       issued by the federation's CA
     sealing.key    96 raw bytes, 0600            silos and share servers
-    ca.pem         the federation's CA           the only CA we accept
-    federation.json  {"federation","party","role","officers"}
+    ca.pem         the federation's CA           the only CA we accept (two while it is being replaced)
+    federation.json  {"federation","party","role","officers","registrar"}
+    keys.json      {"identity_key","sealing_key","tls_key"}: where keys lie that are not in this directory
 """
 
 from __future__ import annotations
 
 import json
+import os
 import ssl
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import StringConstraints, ValidationError
 
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.identity import SealingKey, SigningKey
 from privacy.ids import HexDigest, Name, PartyName
+from privacy.key_reference import KeyReference, Reference
 from privacy.roster import SEALED_TO, Charter, Role
 from privacy.secret_files import read_file as read_file  # others import these from here
 from privacy.secret_files import read_secret as read_secret
@@ -37,6 +44,17 @@ class FederationPin(Frozen):
     role: Role
     officers: HexDigest
     """Digest of the officers' document as it was then; later ones follow from it."""
+    registrar: Annotated[str, StringConstraints(pattern=r"^(https://[^\s/]+)?$", max_length=300)] = ""
+    """Where certificates are renewed; nowhere known to parties enrolled by earlier releases."""
+
+
+class KeyPlaces(Frozen):
+    """``keys.json``: references to keys that lie elsewhere."""
+
+    identity_key: KeyReference | None = None
+    sealing_key: KeyReference | None = None
+    tls_key: KeyReference | None = None
+    """The certificate's own key where ``identity_key`` is in a token (``privacy/tls_delegation.py``)."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,20 @@ class Identity:
     pin: FederationPin
     signing: SigningKey
     sealing: SealingKey | None = field(repr=False)
+    places: KeyPlaces = field(default_factory=KeyPlaces)
+    _contexts: weakref.WeakSet[ssl.SSLContext] = field(
+        default_factory=weakref.WeakSet, repr=False, compare=False
+    )
+    """Those in use, which follow a renewal."""
+
+    @property
+    def tls(self) -> SigningKey:
+        """The key of the certificate: the identity key itself, unless that is in a token.
+
+        Raises:
+            ConfigurationError: it is in a token, and ``keys.json`` names no TLS key; or that cannot be read.
+        """
+        return self.signing if self.places.tls_key is None else _signing_key(self.places.tls_key, "tls_key")
 
     @property
     def client_context(self) -> ssl.SSLContext:
@@ -82,8 +114,41 @@ class Identity:
 
     def _with_certificate(self, context: ssl.SSLContext) -> ssl.SSLContext:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_cert_chain(self.directory / "identity.pem", self.directory / "identity.key")
+        self.load_certificate(context)
+        self._contexts.add(context)
         return context
+
+    def reload(self) -> None:
+        """Have every context in use show and believe what is on disk now; open connections stay as they are.
+
+        Raises:
+            ConfigurationError: certificate and key do not belong together, or ``ca.pem`` holds no CA.
+        """
+        for context in tuple(self._contexts):
+            self.load_certificate(context)
+            try:
+                context.load_verify_locations(cafile=str(self.directory / "ca.pem"))
+            except (ssl.SSLError, OSError) as error:
+                raise ConfigurationError(
+                    f"{self.directory / 'ca.pem'}: expected CA certificates ({error.strerror})"
+                ) from error
+
+    def load_certificate(self, context: ssl.SSLContext) -> None:
+        """Have a context show the certificate as it is on disk now; connections from now on see it."""
+        reference = self.places.tls_key or self.places.identity_key
+        path = self.directory / "identity.key" if reference is None else reference.path("identity_key")
+        certificate = self.directory / "identity.pem"
+        try:
+            if path is not None:
+                context.load_cert_chain(certificate, path)
+            else:
+                with _in_memory(self.tls.to_pem()) as anonymous:
+                    context.load_cert_chain(certificate, anonymous)
+        except (ssl.SSLError, OSError) as error:
+            raise ConfigurationError(
+                f"{certificate}: expected the certificate of our own key ({error.strerror}); restore "
+                "both, or renew it: sealsum keys renew"
+            ) from error
 
 
 def load_identity(directory: Path) -> Identity:
@@ -102,14 +167,82 @@ def load_identity(directory: Path) -> Identity:
         raise ConfigurationError(
             f"{directory / 'federation.json'}: expected the pin written at enrolment"
         ) from error
-    signing = SigningKey.from_pem(read_secret(directory / "identity.key"))
-    sealing = _sealing_key(directory / "sealing.key") if pin.role in SEALED_TO else None
+    places = _key_places(directory / "keys.json")
+    in_directory = Reference("file", str(directory / "identity.key"))
+    signing = _signing_key(places.identity_key or in_directory, "identity_key")
+    sealing = None
+    if pin.role in SEALED_TO:
+        sealing = _sealing_key(directory / "sealing.key", places.sealing_key)
     for name in ("identity.pem", "ca.pem"):
         read_file(directory / name)
-    return Identity(directory, pin, signing, sealing)
+    return Identity(directory, pin, signing, sealing, places)
 
 
-def _sealing_key(path: Path) -> SealingKey:
+def _key_places(path: Path) -> KeyPlaces:
+    if not path.exists():
+        return KeyPlaces()
+    try:
+        places = KeyPlaces.model_validate_json(read_file(path))
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        field = ".".join(str(step) for step in fault["loc"]) or "keys"
+        raise ConfigurationError(f"{path}: {field}: {fault['msg'].removeprefix('Value error, ')}") from None
+    in_token = places.identity_key is not None and places.identity_key.kind == "pkcs11"
+    if in_token and places.tls_key is None:
+        raise ConfigurationError(
+            f"{path}: tls_key: expected a key for TLS beside an identity key in a token, which OpenSSL "
+            "cannot use; enrol with --identity-key, which makes one"
+        )
+    return places
+
+
+def _signing_key(reference: Reference, field: str) -> SigningKey:
+    if reference.kind == "pkcs11":
+        # Imported where a token is used: the extra hsm, and its native library, are for those who have one.
+        from privacy.token_key import open_token
+
+        return SigningKey(open_token(reference))
+    return SigningKey.from_pem(reference.read(field))
+
+
+def read_signing_key(reference: Reference, field: str) -> SigningKey:
+    """The signing key that a reference names, be it in a token.
+
+    Raises:
+        ConfigurationError: it is not there, not an Ed25519 key, or readable by others.
+    """
+    return _signing_key(reference, field)
+
+
+def read_sealing_key(reference: Reference) -> SealingKey:
+    """The sealing key that a reference names; hex in an environment variable, which holds no zero bytes.
+
+    Raises:
+        ConfigurationError: it is not there, not of that form, or readable by others.
+    """
+    raw = reference.read("sealing_key")
+    if reference.kind == "env":
+        try:
+            raw = bytes.fromhex(raw.decode("ascii", "replace"))
+        except ValueError:
+            raise ConfigurationError(f"sealing_key: expected hex in {reference}") from None
+    return SealingKey.from_bytes(raw)
+
+
+@contextmanager
+def _in_memory(pem: bytes) -> Iterator[str]:
+    """A file that is on no disk, for OpenSSL, which reads keys from files only; gone when the block ends."""
+    descriptor = os.memfd_create("tls-key", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, pem)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
+
+
+def _sealing_key(path: Path, elsewhere: Reference | None) -> SealingKey:
+    if elsewhere is not None:
+        return read_sealing_key(elsewhere)
     if not path.exists():
         raise ConfigurationError(
             f"{path}: expected the key that enrolment makes, found none (older releases made none for "

@@ -16,16 +16,17 @@ import click
 import httpx
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import ValidationError
 
 from aggregator.enrolment.certificates import party_uri
 from aggregator.enrolment.messages import EnrolRequest, Invitation
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, PeerFault, SignatureRejected
-from privacy.identity import SealingKey, SigningKey
-from privacy.keystore import FederationPin, Identity, load_identity, read_secret, write_secret
-from privacy.roster import SEALED_TO, Role
+from privacy.keystore import FederationPin, Identity, KeyPlaces, load_identity, read_secret
+from privacy.renewal import certificate_request
+from privacy.roster import Role
+from privacy.tls_delegation import identity_key_of
+from sealsum.enrolment_keys import MADE, NO_PLACES, EnrolmentKeys, make_keys, places_of
 from sealsum.registrar_client import AnswerLost, request_certificate
 from silo_agent.durable import write_durably
 
@@ -57,7 +58,12 @@ def read_invitation(path: Path) -> Invitation:
         raise ConfigurationError(f"{path}: {field or 'token'}: {fault['msg']}") from None
 
 
-def enrol(invitation: Invitation, state: Path, transport: httpx.BaseTransport | None = None) -> Enrolled:
+def enrol(
+    invitation: Invitation,
+    state: Path,
+    transport: httpx.BaseTransport | None = None,
+    places: KeyPlaces = NO_PLACES,
+) -> Enrolled:
     """Turn an invitation into an identity directory, in this order:
 
     (1) the state directory, private, without a key; (2) keys made and stored before anything is sent;
@@ -68,16 +74,13 @@ def enrol(invitation: Invitation, state: Path, transport: httpx.BaseTransport | 
         ConfigurationError: (1). PeerFault: (3), the registrar's refusal or none. SignatureRejected: (4).
     """
     _make_private(state)  # (1)
-    signing = SigningKey.generate()  # (2)
-    sealing = SealingKey.generate() if invitation.role in SEALED_TO else None
-    write_secret(state / "identity.key", signing.to_pem())
-    if sealing is not None:
-        write_secret(state / "sealing.key", sealing.to_bytes())
+    keys = make_keys(invitation, state, places)  # (2)
     request = EnrolRequest(
         party=invitation.party,
         secret=invitation.secret,
-        csr=_certificate_request(signing, invitation.party),
-        sealing_key=sealing.public_hex if sealing is not None else "",
+        csr=certificate_request(keys.tls, invitation.party),
+        sealing_key=keys.sealing.public_hex if keys.sealing is not None else "",
+        delegation=keys.delegation.hex(),
     )
     try:
         chain = request_certificate(invitation, request, transport).chain  # (3)
@@ -85,15 +88,16 @@ def enrol(invitation: Invitation, state: Path, transport: httpx.BaseTransport | 
         raise AnswerLost(_LOST.format(cause=error, state=state, party=invitation.party)) from error
     except (PeerFault, ConfigurationError):
         # Nothing was issued for these keys, so they are worth nothing: the same command may be run again.
-        for name in ("identity.key", "sealing.key"):
+        for name in MADE:
             (state / name).unlink(missing_ok=True)
         raise
-    leaf = _check_chain(chain, invitation, signing)  # (4)
+    leaf = _check_chain(chain, invitation, keys)  # (4)
     pin = FederationPin(  # (5)
         federation=invitation.federation,
         party=invitation.party,
         role=invitation.role,
         officers=invitation.officers,
+        registrar=invitation.registrar,
     )
     write_durably(state / "identity.pem", chain.encode())
     write_durably(state / "ca.pem", invitation.ca.encode())
@@ -116,14 +120,7 @@ def _make_private(state: Path) -> None:
         raise ConfigurationError(f"{state}: cannot be made a private directory ({error.strerror})") from error
 
 
-def _certificate_request(signing: SigningKey, party: str) -> str:
-    """PKCS#10 for our key. The subject is for human readers; the registrar writes its own."""
-    subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, party)])
-    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(signing.private, None)
-    return request.public_bytes(Encoding.PEM).decode()
-
-
-def _check_chain(chain: str, invitation: Invitation, signing: SigningKey) -> x509.Certificate:
+def _check_chain(chain: str, invitation: Invitation, keys: EnrolmentKeys) -> x509.Certificate:
     try:
         leaf = x509.load_pem_x509_certificate(chain.encode())
         ca = x509.load_pem_x509_certificate(invitation.ca.encode())
@@ -134,8 +131,10 @@ def _check_chain(chain: str, invitation: Invitation, signing: SigningKey) -> x50
         raise SignatureRejected(
             "certificate: expected one issued by the federation's CA; ask the officer what answered"
         ) from error
-    if leaf.public_key() != signing.private.public_key():
+    if leaf.public_key() != keys.tls.private.public_key():
         raise SignatureRejected("certificate: it is for another key than the one made here")
+    if keys.delegation and identity_key_of(leaf) != keys.signing.verify_key:
+        raise SignatureRejected("certificate: expected the identity key's word for the TLS key in it")
     if uris != [party_uri(invitation.federation, invitation.party)]:
         raise SignatureRejected("certificate: it names another party than the invitation")
     return leaf
@@ -157,14 +156,27 @@ def _enroll_command(role: Role) -> click.Command:
         required=True,
         help="This party's own directory; its key is made there.",
     )
+    @click.option(
+        "--identity-key",
+        metavar="REFERENCE",
+        help="An Ed25519 key that is there already: file:, env:, systemd-creds: or pkcs11: (the key stays in "
+        "its token, and a TLS key of its own is made). Made here if left out.",
+    )
+    @click.option(
+        "--sealing-key",
+        metavar="REFERENCE",
+        help="A sealing key that is there already: file:, env: or systemd-creds:.",
+    )
     @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
-    def enroll(token_file: Path, state: Path, as_json: bool) -> None:
+    def enroll(
+        token_file: Path, state: Path, identity_key: str | None, sealing_key: str | None, as_json: bool
+    ) -> None:
         invitation = read_invitation(token_file)
         if invitation.role != role:
             raise ConfigurationError(
                 f"{token_file}: expected an invitation as {role}, got one as {invitation.role}"
             )
-        enrolled = enrol(invitation, state)
+        enrolled = enrol(invitation, state, places=places_of(identity_key, sealing_key))
         pin = enrolled.identity.pin
         not_after = enrolled.certificate.not_valid_after_utc.isoformat()
         if as_json:

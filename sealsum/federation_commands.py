@@ -41,6 +41,7 @@ class FederationGroup(LazyGroup):
         "deliver": Lazy(
             "sealsum.deliver_command:deliver", "Carry an endorsed charter to the servers that run."
         ),
+        "replace-ca": Lazy("sealsum.ca_command:replace_ca", "Replace the CA, one of three steps at a time."),
         "serve": Lazy("sealsum.registrar_command:serve", "Run the registrar while parties enrol."),
     }
 

@@ -58,7 +58,7 @@ class Agent:
         self._identity = identity
         self._own_policy = own_policy
         self._silo = SiloId(identity.pin.party)
-        self._stopping = threading.Event()
+        self._stopping, self._leaving = threading.Event(), threading.Event()
         self._waiting = False
         self._after: Context | None = None
         self._job: str | None = None
@@ -72,8 +72,8 @@ class Agent:
         self._instance = begin_instance(settings.state_dir)
         self.pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
         self.egress = egress = egress_of(settings)
-        stopping = self._stopping
-        with FederationClient(identity, settings.aggregator_url, proxy=egress, stopping=stopping) as first:
+        where, stopping = settings.aggregator_url, self._stopping
+        with FederationClient(identity, where, proxy=egress, stopping=stopping) as first:
             self.pin.offer(ask_for_charter(first))
         self._meet()
         self.copies = self._attendance.copies
@@ -98,9 +98,9 @@ class Agent:
         self._delivery.close()
         self._books.close()
 
-    def stop(self) -> None:
-        """End soon: at once where the agent only waits, else after the step it is in."""
-        self._stopping.set()
+    def stop(self, *, after_the_round: bool = False) -> None:
+        """End soon: at once where the agent only waits, else after the step, or the round, it is in."""
+        (self._leaving if after_the_round else self._stopping).set()
         if self._waiting:
             raise Interrupted
 
@@ -290,7 +290,7 @@ class Agent:
         """Marks a stretch in which nothing is lost if it is cut short."""
         self._waiting = True
         try:
-            if self._stopping.is_set():
+            if self._stopping.is_set() or self._leaving.is_set():
                 raise Interrupted
             yield
         finally:

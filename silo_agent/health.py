@@ -28,11 +28,11 @@ OFFSET_S = 300.0
 class AgentHealth:
     """One agent's."""
 
-    def __init__(self, settings: SiloSettings, identity: Identity, agent: Agent) -> None:
+    def __init__(self, settings: SiloSettings, identity: Identity, agent: Agent, meters: SiloMeters) -> None:
         """Count from now on; ε is read from the ledgers once, and follows the agent's log from there."""
         self._settings = settings
         self._agent = agent
-        self.meters = SiloMeters(settings.state_dir)
+        self.meters = meters
         self.meters.account(statement_of(settings, identity, datetime.now(UTC)))
         self.meters.charter_epoch.set(agent.pin.charter.epoch)
         self._handler = EventHandler(self.meters)
@@ -80,7 +80,7 @@ class AgentHealth:
 
 
 @contextmanager
-def health_of(settings: SiloSettings, identity: Identity, agent: Agent) -> Iterator[None]:
+def health_of(settings: SiloSettings, identity: Identity, agent: Agent, meters: SiloMeters) -> Iterator[None]:
     """Answer probes while the block runs, if ``health:`` says where.
 
     Raises:
@@ -89,7 +89,7 @@ def health_of(settings: SiloSettings, identity: Identity, agent: Agent) -> Itera
     if settings.health is None:
         yield
         return
-    health = AgentHealth(settings, identity, agent)
+    health = AgentHealth(settings, identity, agent, meters)
     try:
         with HealthListener(settings.health, health.meters, health.checks(), health.refresh):
             yield

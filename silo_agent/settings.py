@@ -93,6 +93,8 @@ class SiloSettings(Frozen):
     state_dir: Path = Path("/var/lib/sealsum")
     aggregator_url: Annotated[str, StringConstraints(pattern=r"^https://")]
     """Where the first charter is fetched; from then on the charter says where everybody is."""
+    registrar_url: Annotated[str, StringConstraints(pattern=r"^https://[^\s/]+$")] | None = None
+    """Where the certificate is renewed; what the invitation said if left out."""
     threat_model: Annotated[str, Field(min_length=1, max_length=1000)]
     """A shipped profile's name, or the path of a file: the silo's own, beside the federation's."""
     threat_model_parents: tuple[Path, ...] = ()

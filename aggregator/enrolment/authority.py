@@ -1,6 +1,7 @@
 """The federation authority's directory: founded once, read by the commands of the officer and the registrar.
 
-ca.key ca.pem      the CA
+ca.key ca.pem      the CA; after it, in ca.pem, CAs that it replaces, while they are still believed
+ca-rollover.pem    new CAs' keys certified by those before them
 federation.json    name, and the digest of the first officers
 officers.json      all versions of the officers, oldest first; the first unsigned until a charter is in force
 officer.key        only where one officer founded the federation for herself: elsewhere each keeps her own
@@ -23,6 +24,7 @@ from pydantic import ValidationError
 
 from aggregator.enrolment.certificates import CertificateAuthority, chain_pem
 from aggregator.enrolment.register import Register
+from aggregator.enrolment.registrar import Authorities
 from policies.loader import LoadedPolicy, load_threat_model
 from privacy.canonical import Frozen, canonical_bytes
 from privacy.errors import ConfigurationError
@@ -59,6 +61,16 @@ class Authority:
         """The CA with its key, to issue certificates."""
         key = SigningKey.from_pem(read_secret(self.directory / "ca.key"))
         return CertificateAuthority(x509.load_pem_x509_certificate(self.ca_pem.encode()), key)
+
+    def authorities(self) -> Authorities:
+        """CAs in force, and the keys that are renewed no more."""
+        path = self.directory / "ca-rollover.pem"
+        charter = self.in_force()
+        return Authorities(
+            pem=read_file(self.directory / "ca.pem").decode(),
+            rollover_pem=read_file(path).decode() if path.exists() else "",
+            revoked=frozenset() if charter is None else frozenset(charter.charter.revoked),
+        )
 
     def officers(self) -> tuple[Endorsed, ...]:
         """All versions of the officers, oldest first; the last one is in force.

@@ -19,6 +19,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from privacy.errors import MalformedMessage, SignatureRejected, Unprocessable
 from privacy.identity import SigningKey
+from privacy.renewal import party_uri as party_uri  # others import it from here
+from privacy.tls_delegation import extension_of
 
 CA_LIFE = timedelta(days=3650)
 _CLOCK_SLACK = timedelta(minutes=5)
@@ -89,14 +91,20 @@ class CertificateAuthority:
         return CertificateAuthority(certificate, key)
 
     def issue(
-        self, subject: Subject, public_key: Ed25519PublicKey, now: datetime, life: timedelta
+        self,
+        subject: Subject,
+        public_key: Ed25519PublicKey,
+        now: datetime,
+        life: timedelta,
+        delegation: bytes = b"",
     ) -> x509.Certificate:
-        """A leaf for ``public_key``, never living longer than the CA itself."""
+        """A leaf for ``public_key``, never living longer than the CA itself; with the identity key's word for
+        it, where that is another key."""
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if subject.hosts:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
         issuer_key = self._key.private.public_key()
-        return (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(
                 x509.Name(
@@ -117,13 +125,25 @@ class CertificateAuthority:
             .add_extension(x509.SubjectAlternativeName(_names(subject)), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+        )
+        if delegation:
+            builder = builder.add_extension(extension_of(delegation), critical=False)
+        return builder.sign(self._key.private, None)
+
+    def certify(self, successor: x509.Certificate, now: datetime) -> x509.Certificate:
+        """This CA's word for the key of the CA that follows it. No TLS path goes through it (path length 0):
+        parties that know this CA only learn the next one from it (``privacy/renewal.py``)."""
+        return (
+            x509.CertificateBuilder()
+            .subject_name(successor.subject)
+            .issuer_name(self.certificate.subject)
+            .public_key(successor.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _CLOCK_SLACK)
+            .not_valid_after(self.certificate.not_valid_after_utc)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(self._key.private, None)
         )
-
-
-def party_uri(federation: str, party: str) -> str:
-    """The name of a party in its certificate."""
-    return f"sealsum://{federation}/{party}"
 
 
 def requested_key(csr_pem: str) -> Ed25519PublicKey:

@@ -6,10 +6,12 @@ Knows no HTTP. The party's private key is never here; only a request signed by i
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from aggregator.enrolment.certificates import CertificateAuthority, Subject, chain_pem, requested_key
 from aggregator.enrolment.messages import EnrolAnswer, EnrolRequest
@@ -18,7 +20,9 @@ from privacy.canonical import sha256_hex
 from privacy.errors import NotAllowed, SignatureRejected, Unprocessable
 from privacy.identity import sealing_public_key
 from privacy.ids import Digest
+from privacy.renewal import Renewed, SignedRenewal, check_renewal, party_uri
 from privacy.roster import SEALED_TO
+from privacy.tls_delegation import delegator
 
 WRONG_SECRETS_MAX = 5
 """After so many wrong secrets an invitation is void. 256-bit secrets are not guessed in any number of
@@ -52,17 +56,46 @@ class Registrar:
         invited = self._authenticated(request)  # (1)
         _still_open(invited, now)  # (2)
         public_key = requested_key(request.csr)  # (3)
+        subject = Subject(self.federation, invited.party, hosts_of(invited.url))
+        statement = bytes.fromhex(request.delegation)
+        verify_key = _identity_key(subject, public_key, statement)
         _sealing_key_fits(invited, request.sealing_key)  # (4)
         self.register.use_up(  # (5)
             invited.party,
             invited.secret_digest,
-            public_key.public_bytes_raw().hex(),
+            verify_key,
             request.sealing_key,
             now.isoformat(timespec="seconds"),
         )
-        subject = Subject(self.federation, invited.party, hosts_of(invited.url))
-        leaf = self.authority.issue(subject, public_key, now, self.leaf_life)  # (6)
+        leaf = self.authority.issue(subject, public_key, now, self.leaf_life, statement)  # (6)
         return EnrolAnswer(chain=chain_pem([leaf, self.authority.certificate]))
+
+    def renew(self, asked: SignedRenewal, authorities: Authorities, now: datetime) -> Renewed:
+        """Issue another certificate to an enrolled party, after these steps, in this order:
+
+        (1) the party is enrolled and not revoked: an unknown one and a wrong signature get the same answer;
+        (2) its identity key signed the request, for this federation, just now; (3) the request proves
+        possession of the certificate's key, which is that identity key or one it vouches for; (4) the
+        names in the certificate are the registrar's, as at enrolment.
+
+        Raises:
+            SignatureRejected: (1), (2), (3). MalformedMessage, Unprocessable: (3).
+        """
+        # (1)
+        party = self.register.find(asked.renewal.party)
+        if party is None or party.verify_key is None or party.verify_key in authorities.revoked:
+            raise SignatureRejected(f"renewal: no party {asked.renewal.party} is enrolled with this key")
+        # (2)
+        check_renewal(asked, party.verify_key, self.federation, now)
+        # (3)
+        public_key = requested_key(asked.renewal.csr)
+        subject = Subject(self.federation, party.party, hosts_of(party.url))
+        statement = bytes.fromhex(asked.renewal.delegation)
+        if _identity_key(subject, public_key, statement) != party.verify_key:
+            raise SignatureRejected("csr: expected the enrolled identity key, or one that it vouches for")
+        # (4)
+        leaf = self.authority.issue(subject, public_key, now, self.leaf_life, statement)
+        return Renewed(leaf=chain_pem([leaf]), authorities=authorities.pem, rollover=authorities.rollover_pem)
 
     def _authenticated(self, request: EnrolRequest) -> RegisteredParty:
         invited = self.register.find(request.party)
@@ -75,6 +108,28 @@ class Registrar:
                 f"invitation: there is none for party {request.party} with this secret; check the token file"
             )
         return invited
+
+
+@dataclass(frozen=True)
+class Authorities:
+    """What a registrar tells of CAs, and whom it renews no more."""
+
+    pem: str
+    """CAs in force, the issuing one first."""
+    rollover_pem: str
+    revoked: Collection[str]
+    """Keys that the charter in force revokes."""
+
+
+def _identity_key(subject: Subject, public_key: Ed25519PublicKey, statement: bytes) -> str:
+    """The key that the charter will pin: the certificate's own, or the one that vouches for it.
+
+    Raises:
+        SignatureRejected: the statement does not hold.
+    """
+    if not statement:
+        return public_key.public_bytes_raw().hex()
+    return delegator(statement, party_uri(subject.federation, subject.party), public_key)
 
 
 def secret_digest(secret: str) -> Digest:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from aggregator.enrolment.authority import Authority, write_atomically
-from aggregator.enrolment.certificates import CertificateAuthority, Subject, chain_pem
+from aggregator.enrolment.certificates import Subject, chain_pem
 from aggregator.enrolment.invitations import REGISTRAR
 from aggregator.enrolment.registrar import Registrar
+from aggregator.enrolment.replacing_ca import own_issuer
 from aggregator.enrolment.web import LOG, registrar_app
 from aggregator.web_server import bind, serve
 from privacy.identity import SigningKey
@@ -57,7 +58,7 @@ def serve_registrar(authority: Authority, listen: Listen, leaf_life: timedelta) 
     """
     _log_to_stderr()
     ca = authority.certificate_authority()
-    context = _tls_context(authority, ca, listen, datetime.now(UTC))
+    context = _tls_context(authority, listen, datetime.now(UTC))
     registrar = Registrar(authority.federation, ca, authority.register, leaf_life)
     app = registrar_app(authority, registrar, lambda: datetime.now(UTC))
     listener = bind((listen.host, listen.port))
@@ -65,14 +66,12 @@ def serve_registrar(authority: Authority, listen: Listen, leaf_life: timedelta) 
     LOG.info("stopped")
 
 
-def _tls_context(
-    authority: Authority, ca: CertificateAuthority, listen: Listen, now: datetime
-) -> ssl.SSLContext:
+def _tls_context(authority: Authority, listen: Listen, now: datetime) -> ssl.SSLContext:
     """TLS 1.3 with a certificate made for this run; parties show none, for they have none yet."""
     key = SigningKey.generate()
     hosts = tuple(dict.fromkeys((listen.host, *listen.names, *_LOOPBACK)))
     subject = Subject(authority.federation, REGISTRAR, hosts)
-    leaf = ca.issue(subject, key.private.public_key(), now, _OWN_LIFE)
+    leaf = own_issuer(authority).issue(subject, key.private.public_key(), now, _OWN_LIFE)
     key_path, leaf_path = authority.directory / "registrar.key", authority.directory / "registrar.pem"
     key_path.unlink(missing_ok=True)
     write_secret(key_path, key.to_pem())

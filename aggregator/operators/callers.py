@@ -22,6 +22,7 @@ from aggregator.operators.operator import Operator, PersonRefused, Pseudonyms
 from aggregator.operators.settings import OperatorSettings
 from privacy.errors import NotAllowed, SignatureRejected
 from privacy.roster import Charter, Member
+from privacy.tls_delegation import identity_key_of
 
 TOKEN_BYTES_MAX: Final = 8192
 Identified = Member | Operator
@@ -176,15 +177,19 @@ def _bearer(scope: Scope) -> str | None:
 
 @lru_cache(maxsize=1024)
 def certificate_key(pem: str) -> str:
-    """Raw Ed25519 public key of a PEM certificate, as hex.
+    """The Ed25519 key that speaks through a PEM certificate, as hex: its own, or one that delegated to it.
 
     Raises:
-        SignatureRejected: not a certificate, or another kind of key.
+        SignatureRejected: not a certificate, another kind of key, or a delegation that does not hold.
     """
     try:
-        key = x509.load_pem_x509_certificate(pem.encode()).public_key()
+        certificate = x509.load_pem_x509_certificate(pem.encode())
+        key = certificate.public_key()
     except ValueError as error:
         raise SignatureRejected("certificate: expected an X.509 certificate") from error
+    identity_key = identity_key_of(certificate)
+    if identity_key is not None:
+        return identity_key
     if not isinstance(key, Ed25519PublicKey):
         raise SignatureRejected(f"certificate: expected an Ed25519 key, got {type(key).__name__}")
     return key.public_bytes_raw().hex()

@@ -216,5 +216,7 @@ def test_no_option_takes_a_secret() -> None:
     assert {option for parameter in silo.params for option in parameter.opts} == {
         "--token-file",
         "--state",
+        "--identity-key",  # a reference to a key: what is none is refused, and not repeated
+        "--sealing-key",
         "--json",
     }

@@ -14,6 +14,7 @@ from privacy.keystore import load_identity
 from silo_agent.agent import Agent
 from silo_agent.contact import Contact
 from silo_agent.health import CONTACT_S, assert_heard, assert_same_time, health_of
+from silo_agent.meters import SiloMeters
 from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import SiloSettings, read_settings
 from tests.health_world import documented, get, shown, value
@@ -42,7 +43,7 @@ def running(servers: Loopback, tmp_path: Path, caplog: pytest.LogCaptureFixture)
     settings = read_settings(config)
     identity = load_identity(settings.state_dir)
     agent = Agent(settings, identity, load_own_policy(settings))
-    with health_of(settings, identity, agent):
+    with health_of(settings, identity, agent, SiloMeters(settings.state_dir)):
         said = next(record for record in caplog.records if record.getMessage() == "health")
         yield Running(settings, agent, vars(said)["url"])
     agent.close()
