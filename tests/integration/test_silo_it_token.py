@@ -31,6 +31,7 @@ def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Token:
     return make_token(tmp_path, monkeypatch, "hospital")
 
 
+@pytest.mark.e2e
 def test_a_silo_with_its_key_in_a_token_enrols_signs_and_renews(token: Token, tmp_path: Path) -> None:
     authority = found(tmp_path / "fed")
     registrar = registrar_of(authority)
@@ -64,6 +65,7 @@ def test_a_silo_with_its_key_in_a_token_enrols_signs_and_renews(token: Token, tm
         identity.signing.to_pem()
 
 
+@pytest.mark.e2e
 def test_a_wrong_pin_or_key_or_token_is_named_without_the_pin(token: Token, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.touch(mode=0o600)
