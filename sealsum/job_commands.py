@@ -59,6 +59,8 @@ def submit(
 ) -> None:
     """Sign the job that JOB.yaml describes and submit it with its first model."""
     asked = read_job_file(job_file)
+    if model_path is not None and asked.initial_model is not None:
+        raise ConfigurationError(f"--model: expected none: {job_file} names initial_model; leave one out")
     initial = asked.first_model() if model_path is None else read_model(model_path, asked.terms())
     with Federation.connect(
         state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)

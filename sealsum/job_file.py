@@ -15,13 +15,14 @@ Left out, ``training.algorithm`` is dp_fedsgd, or fedavgm with ``dp: none``; nam
 ``validity`` is none, and comes with additive only. ``dp`` says noise_multiplier, or the target_epsilon to
 meet; with ``model: distributed`` and ``noise_shares: 2`` silos add shares of the noise, and with ``metrics:
 {names: [accuracy, loss], noise_multiplier: 20, loss_cap: 4}`` training metrics are opened (docs/privacy.md).
+``initial_model: FILE.safetensors`` starts from weights in a file beside this one, instead of those of a seed.
 No file path and no code goes into a job: ``dataset`` and ``adapter`` are names that silos know.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,9 @@ from sealsum.job_defaults import with_defaults
 from sealsum.job_further import algorithm_further, with_silos
 from sealsum.job_grid import finest_vector, noise_vector
 from sealsum.job_metrics import metrics_further
+from sealsum.model_files import read_model
 from sealsum.yaml_file import faults_of, read_yaml_file
-from silo_agent.models.layouts import initial_vector, model_terms
+from silo_agent.models.layouts import BUILT_IN, initial_vector, model_terms
 
 
 class ModelRequest(Frozen):
@@ -61,6 +63,12 @@ class ModelRequest(Frozen):
     """Public seed of the first weights; reaches no data, key or noise."""
     layout: tuple[TensorSpec, ...] = ()
     """For adapters of the silos' own only; needs an initial model given as a file."""
+
+    @model_validator(mode="after")
+    def _sizes_are_said_once(self) -> Self:
+        if self.layout and self.adapter in BUILT_IN:
+            raise ValueError(f"layout: expected none with {self.adapter}, which is built in; say hidden")
+        return self
 
 
 def _read_dp(value: object) -> object:
@@ -76,6 +84,9 @@ class JobFile(Frozen):
     dataset: Name
     data: DataSchema
     model: ModelRequest
+    initial_model: Path | None = None
+    """A safetensors file with the job's first weights, beside this file; public like the job. Only its digest
+    goes into the job."""
     training: TrainingTerms
     dp: Annotated[DpTerms | None, BeforeValidator(_read_dp)]
     rounds: Count
@@ -120,13 +131,19 @@ class JobFile(Frozen):
             raise ConfigurationError(f"model: {faults_of(error).strip()}") from error
 
     def first_model(self) -> NDArray[np.float32]:
-        """The built-in first weights, float32[d].
+        """The weights of ``initial_model``, or the built-in first ones, float32[d].
 
         Raises:
-            ConfigurationError: an adapter of the silos' own has none.
+            ConfigurationError: the file does not fit, or an adapter of the silos' own has none.
         """
+        if self.initial_model is not None:
+            if "seed" in self.model.model_fields_set:
+                raise ConfigurationError("model.seed: expected none beside initial_model; leave one out")
+            return read_model(self.initial_model, self.terms())
         if self.model.layout:
-            raise ConfigurationError("model: an adapter with its own layout needs --model FILE to start from")
+            raise ConfigurationError(
+                "model: an adapter with its own layout needs --model FILE, or initial_model, to start from"
+            )
         return initial_vector(self.terms(), self.model.seed)
 
     def spec(self, charter: Charter, initial: NDArray[np.float32]) -> JobSpec:
@@ -175,4 +192,7 @@ def read_job_file(path: Path) -> JobFile:
     Raises:
         ConfigurationError: with every fault: the field, what was expected and what came.
     """
-    return read_yaml_file(path, JobFile)
+    asked = read_yaml_file(path, JobFile)
+    if asked.initial_model is None:
+        return asked
+    return asked.model_copy(update={"initial_model": path.parent / asked.initial_model})

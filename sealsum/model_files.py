@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,9 @@ from privacy.errors import ConfigurationError
 from privacy.keystore import read_file
 from privacy.plan import ModelTerms
 from privacy.update import flatten, split_tensors
+
+_TOLD: Final = 5
+"""Tensors that one error names."""
 
 
 def read_model(path: Path, terms: ModelTerms) -> NDArray[np.float32]:
@@ -25,14 +30,31 @@ def read_model(path: Path, terms: ModelTerms) -> NDArray[np.float32]:
         tensors = load(read_file(path))
     except (SafetensorError, ValueError) as error:
         raise ConfigurationError(f"{path}: expected a safetensors file") from error
-    expected = {spec.name: ("float32", spec.shape) for spec in terms.layout}
-    found = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
-    if found != expected:
-        raise ConfigurationError(f"{path}: expected tensors {expected}, got {found}")
+    faults = list(_faults(terms, tensors))
+    if faults:
+        more = f"; and {len(faults) - _TOLD} more" if len(faults) > _TOLD else ""
+        raise ConfigurationError(
+            f"{path}: expected tensors as in the job's layout ({terms.adapter}): "
+            f"{'; '.join(faults[:_TOLD])}{more}"
+        )
     vector = flatten(terms, {spec.name: tensors[spec.name] for spec in terms.layout})
     if not np.all(np.isfinite(vector)):
-        raise ConfigurationError(f"{path}: expected finite parameters")
+        broken = next(name for name, tensor in tensors.items() if not np.all(np.isfinite(tensor)))
+        raise ConfigurationError(f"{path}: expected finite parameters, got others in {broken}")
     return vector
+
+
+def _faults(terms: ModelTerms, tensors: Mapping[str, NDArray[Any]]) -> Iterator[str]:
+    """Each tensor that is missing, of another shape or type, or one too many."""
+    for spec in terms.layout:
+        if spec.name not in tensors:
+            yield f"{spec.name}: expected {list(spec.shape)}, got none of that name"
+        elif tensors[spec.name].shape != spec.shape:
+            yield f"{spec.name}: expected {list(spec.shape)}, got {list(tensors[spec.name].shape)}"
+        elif tensors[spec.name].dtype != np.float32:
+            yield f"{spec.name}: expected float32, got {tensors[spec.name].dtype}; convert it"
+    for name in sorted(tensors.keys() - {spec.name for spec in terms.layout}):
+        yield f"{name}: the layout has no such tensor; leave it out"
 
 
 def model_file(terms: ModelTerms, vector: NDArray[np.float32], notes: dict[str, str]) -> bytes:

@@ -166,6 +166,8 @@ def _tree(path: Path) -> dict[str, Any]:
     tree, findings = read_yaml(text)
     if findings or not isinstance(tree, dict):
         raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
+    if isinstance(tree.get("initial_model"), str):
+        tree["initial_model"] = str(path.parent / tree["initial_model"])
     return tree
 
 

@@ -1,4 +1,4 @@
-"""The ``silo`` commands, each imported when asked for; ``run`` and ``personalise`` alone load torch."""
+"""The ``silo`` commands, each imported when asked for; those that train or build models alone load torch."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class SiloGroup(click.Group):
         "approve": "silo_agent.job_commands",
         "budget": "silo_agent.ledger_commands",
         "datasets": "silo_agent.dataset_commands",
+        "describe-model": "silo_agent.model_command",
         "export": "silo_agent.export_command",
         "forgetting": "silo_agent.forgetting_command",
         "gains": "silo_agent.personal_commands",

@@ -22,13 +22,13 @@ from privacy.people import Person, PersonName
 from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
 from silo_agent.approvals.rules import ApprovalRule
 from silo_agent.ledger.entries import EpsilonCaps
+from silo_agent.models.own import OwnAdapter
 
 _MAX_SETTINGS_BYTES = 1 << 20
 _UNSHOWN = (("proxy",), ("proxy_credentials",))
 """Fields into which people write passwords."""
 
 Sentence = Annotated[str, Field(min_length=1, max_length=500)]
-ClassPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Budget(Frozen):
@@ -107,8 +107,8 @@ class SiloSettings(Frozen):
     """Who decides here about jobs, with which key."""
     approval_rules: dict[Name, ApprovalRule] = Field(default_factory=dict)
     """Jobs that are approved without asking a person, where both threat models allow it."""
-    model_adapters: dict[Name, ClassPath] = Field(default_factory=dict)
-    """Further model adapters, as ``name: package.module:Class``; only the silo names code."""
+    model_adapters: dict[Name, OwnAdapter] = Field(default_factory=dict)
+    """Further models, as ``name: package.module:Class`` or an ``OwnModule``; only the silo names code."""
     follow_models: bool = False
     """Whether each round's model is measured on the silo's own patients, by class; the numbers stay here."""
     threshold_he: ThresholdHeSettings | None = None

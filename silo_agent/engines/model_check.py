@@ -38,15 +38,18 @@ def _faults(module: nn.Module) -> Iterator[str]:
         # (1)
         if isinstance(layer, _BatchNorm):
             yield (
-                f"{name}: {kind} mixes the records of a batch; use GroupNorm (in the adapter's build: "
-                "silo_agent.engines.group_norm.with_group_norm)"
+                f"{name}: {kind} mixes the records of a batch; use GroupNorm (convert_batchnorm: true under "
+                "model_adapters in silo.yaml, or engines.group_norm.with_group_norm in the adapter's build)"
             )
         # (2)
         if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
             yield f"{name}: {kind} keeps statistics of records; write track_running_stats=False"
         # (6)
         if getattr(layer, "inplace", False):
-            yield f"{name}: {kind} changes its input in place; write inplace=False"
+            yield (
+                f"{name}: {kind} changes its input in place; write inplace=False (out_of_place: true under "
+                "model_adapters in silo.yaml)"
+            )
     owners: dict[nn.Parameter, str] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         # (3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import pairwise
@@ -29,6 +28,8 @@ from silo_agent.models.layouts import (
     cnn_side,
     model_terms,
 )
+from silo_agent.models.module_adapter import ModuleAdapter, loaded, tensors_of
+from silo_agent.models.own import OwnAdapter, OwnModule
 
 
 @runtime_checkable
@@ -123,11 +124,11 @@ ADAPTERS: dict[str, ModelAdapter] = {
 }
 
 
-def find_adapter(name: str, own: Mapping[str, str]) -> ModelAdapter:
+def find_adapter(name: str, own: Mapping[str, OwnAdapter]) -> ModelAdapter:
     """The adapter that a job names, from the catalogue or from the silo's own settings.
 
     Args:
-        own: name → ``package.module:Class``, as ``silo.yaml`` lists them.
+        own: name → ``package.module:Class`` or an ``OwnModule``, as ``silo.yaml`` lists them.
 
     Raises:
         PolicyRefusal: the silo has none of that name. ConfigurationError: its own does not load.
@@ -147,15 +148,18 @@ def find_adapter(name: str, own: Mapping[str, str]) -> ModelAdapter:
                 )
             ],
         )
-    module_name, _, class_name = own[name].partition(":")
+    listed = own[name]
+    if isinstance(listed, OwnModule):
+        return ModuleAdapter(name, listed)
     try:
-        adapter = getattr(importlib.import_module(module_name), class_name)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigurationError(
-            f"model_adapters.{name}: {own[name]} does not load ({type(error).__name__})"
-        ) from error
+        adapter = loaded(f"model_adapters.{name}", listed)()
+    except TypeError as error:
+        raise ConfigurationError(f"model_adapters.{name}: {listed} does not load (TypeError)") from error
     if not isinstance(adapter, ModelAdapter):
-        raise ConfigurationError(f"model_adapters.{name}: {own[name]} has no layout and build methods")
+        raise ConfigurationError(
+            f"model_adapters.{name}: {listed} has no layout and build methods; list a plain torch module as "
+            "{module: " + listed + "}"
+        )
     return adapter
 
 
@@ -192,9 +196,7 @@ def build_model(adapter: ModelAdapter, terms: ModelTerms, vector: NDArray[np.flo
     """
     assert_layout(adapter, terms)
     module = adapter.build(terms)
-    built = tuple(
-        TensorSpec(name=name, shape=tuple(tensor.shape)) for name, tensor in module.named_parameters()
-    )
+    built = tensors_of(module)
     if built != terms.layout:
         raise ConfigurationError(
             f"model_adapters: {terms.adapter} builds {_spelt(built)}, expected its layout"

@@ -12,6 +12,7 @@ from privacy.plan import JobSpec, ModelTerms
 from privacy.query_terms import EvaluationTerms, QueryTerms, StatisticsTerms
 from privacy.schema import DataSchema, Feature
 from silo_agent.models.adapters import ModelAdapter, assert_layout, find_adapter
+from silo_agent.models.own import OwnAdapter
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def computed_model(job: JobSpec) -> ModelTerms | None:
     return job.query.model if isinstance(job.query, EvaluationTerms) else None
 
 
-def adapter_for(job: JobSpec, own: Mapping[str, str]) -> ModelAdapter | None:
+def adapter_for(job: JobSpec, own: Mapping[str, OwnAdapter]) -> ModelAdapter | None:
     """The adapter of that model, which has exactly the layout that the job says.
 
     Raises:
