@@ -47,16 +47,19 @@ def adapter_for(job: JobSpec, own: Mapping[str, OwnAdapter]) -> ModelAdapter | N
 
 
 def schema_read(job: JobSpec) -> DataSchema:
-    """The schema under which the silo reads its data for this job.
+    """The schema under which the silo reads its data for this job."""
+    return statistics_schema(job.data) if isinstance(job.query, StatisticsTerms) else job.data
 
-    Statistics need to know what is missing, and values as they are: the job's schema with an indicator for
-    every feature, no transform and no common length for records. Ranges, categories and what means "missing"
-    stay its own.
+
+def statistics_schema(data: DataSchema) -> DataSchema:
+    """The schema under which data are read for statistics.
+
+    They need to know what is missing, and values as they are: the job's schema with an indicator for every
+    feature, no transform and no common length for records. Ranges, categories and what means "missing" stay
+    its own.
     """
-    if not isinstance(job.query, StatisticsTerms):
-        return job.data
-    features = tuple(_with_indicator(feature) for feature in job.data.features)
-    return job.data.model_copy(update={"features": features, "record_norm": None, "transform": None})
+    features = tuple(_with_indicator(feature) for feature in data.features)
+    return data.model_copy(update={"features": features, "record_norm": None, "transform": None})
 
 
 def _with_indicator(feature: Feature) -> Feature:

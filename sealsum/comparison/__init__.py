@@ -1,0 +1,1 @@
+"""Algorithms side by side on one partition, in memory, against pooled and local training."""

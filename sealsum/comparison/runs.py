@@ -1,0 +1,167 @@
+"""Runs of one job under several algorithms on the same records: models after each round, scored at every
+silo.
+
+The silo's own algorithms, the server's own step and the real grid; what is left out is the network and the
+ledger. ``pooled`` trains on all records in one place and ``local`` at each silo alone, as many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policies.upload_size import upload_bytes
+from privacy.errors import ConfigurationError, SealsumError
+from privacy.ids import SiloId
+from privacy.plan import QUERIES, TrainingTerms
+from privacy.update import model_bytes, model_digest
+from sealsum.job_file import JobFile
+from sealsum.job_grid import finest_vector, noise_vector
+from sealsum.simulator.alone import train_alone
+from sealsum.simulator.federation import Federation
+from sealsum.simulator.gathered import joined
+from sealsum.simulator.options import job_of
+from sealsum.simulator.plan import RoundTerms, simulated_plan
+from sealsum.simulator.practice import Practice
+from sealsum.simulator.scored import LOWER_IS_BETTER, FigureName, Scored, score
+from silo_agent.algorithms.catalogue import ALGORITHMS
+from silo_agent.data.records import Records
+from silo_agent.models.adapters import ADAPTERS
+
+POOLED: Final = "pooled"
+LOCAL: Final = "local"
+Model = NDArray[np.float32]
+_OF_EVERY_ALGORITHM: Final = ("local_steps", "learning_rate", "weights", "weight_cap")
+"""Training fields of a job that another algorithm is run with as well."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One algorithm under one seed."""
+
+    algorithm: str
+    seed: int
+    final: Mapping[FigureName, Scored] = field(repr=False)
+    curve: tuple[float, ...] = field(repr=False, default=())
+    """The first figure's mean over silos after each round; empty for pooled and local."""
+    bytes_up: int = 0
+    """Of vectors, a silo and round."""
+    failure: str = ""
+    """Why there is no model: training diverged, or the algorithm refused the job."""
+
+
+def known_algorithms(private: bool) -> tuple[str, ...]:
+    """Names of all algorithms that train, from the catalogue: those with DP, or those without."""
+    return tuple(name for name in ALGORITHMS if name not in QUERIES and name.startswith("dp_") == private)
+
+
+def job_under(tree: dict[str, Any], algorithm: str) -> JobFile:
+    """The job with another algorithm. What is particular to the job's own one is left at its defaults.
+
+    Raises:
+        ConfigurationError: the job cannot have that algorithm.
+    """
+    other = deepcopy(tree)
+    training = dict(other.get("training") or {})
+    if training.get("algorithm") != algorithm:
+        kept = {name: training[name] for name in _OF_EVERY_ALGORITHM if name in training}
+        other["training"] = kept | {"algorithm": algorithm}
+    return job_of(other)
+
+
+def federated(
+    name: str,
+    job: JobFile,
+    silos: Mapping[SiloId, Practice],
+    seed: int,
+    told: Callable[[], None] = lambda: None,
+) -> Run:
+    """All rounds of a job, scored after each.
+
+    Args:
+        name: of its algorithm, in the catalogue. told: called after each round.
+    """
+    try:
+        federation = federation_of(job, {silo: one.training for silo, one in silos.items()})
+        held_out = {silo: one.held_out for silo, one in silos.items()}
+        standing, curve = federation.at(first_model(job, seed)), []
+        final: Mapping[FigureName, Scored] = {}
+        for _ in range(job.rounds):
+            standing = federation.after_round(standing)
+            final = score(federation.adapter, job.terms(), dict.fromkeys(held_out, standing.model), held_out)
+            curve.append(next(iter(final.values())).mean)
+            told()
+    except SealsumError as failure:
+        return Run(name, seed, {}, failure=str(failure))
+    return Run(name, seed, final, tuple(curve), _bytes_up(federation))
+
+
+def alone(job: JobFile, silos: Mapping[SiloId, Practice], seed: int) -> Iterator[Run]:
+    """``pooled`` and ``local``, by as many of the same steps without DP.
+
+    Raises:
+        ConfigurationError: the model is an adapter of the silos' own.
+    """
+    held_out = {silo: one.held_out for silo, one in silos.items()}
+    everybody = trained_alone(job, joined([one.training for one in silos.values()]), seed)
+    adapter, terms = ADAPTERS[job.model.adapter], job.terms()
+    yield Run(POOLED, seed, score(adapter, terms, dict.fromkeys(held_out, everybody), held_out))
+    own = {silo: trained_alone(job, one.training, seed) for silo, one in silos.items()}
+    yield Run(LOCAL, seed, score(adapter, terms, own, held_out))
+
+
+def trained_alone(job: JobFile, records: Records, seed: int, start: Model | None = None) -> Model:
+    """A model by plain gradient steps on these records, as many as in the whole job, without DP."""
+    training = plain_terms(job)
+    terms = RoundTerms(job.terms(), training, None, finest_vector("additive", 2))
+    begin = first_model(job, seed) if start is None else start
+    return train_alone(terms, ADAPTERS[job.model.adapter], records, begin, job.rounds)
+
+
+def plain_terms(job: JobFile) -> TrainingTerms:
+    """FedAvg as the job's steps have it."""
+    return TrainingTerms(
+        algorithm="fedavg",
+        local_steps=job.training.local_steps,
+        learning_rate=job.training.learning_rate,
+        server_learning_rate=1.0,
+    )
+
+
+def federation_of(job: JobFile, silos: Mapping[SiloId, Records]) -> Federation:
+    """
+    Raises:
+        ConfigurationError: the model is an adapter of the silos' own, or no grid carries the sum.
+    """
+    if job.model.adapter not in ADAPTERS:
+        raise ConfigurationError(
+            f"model.adapter: expected one of {', '.join(ADAPTERS)}, got {job.model.adapter}"
+        )
+    vector = job.vector or finest_vector("additive", len(silos))
+    if job.vector is None and job.dp is not None and job.training.algorithm == "dp_fedsgd":
+        vector = noise_vector(job.dp, job.training, job.terms().parameters, "additive", len(silos))
+    terms = RoundTerms(job.terms(), job.training, job.dp, vector)
+    return Federation(terms, ADAPTERS[job.model.adapter], silos, job.rounds)
+
+
+def first_model(job: JobFile, seed: int) -> Model:
+    """The job's first weights under another seed."""
+    request = job.model.model_copy(update={"seed": job.model.seed + seed})
+    return job.model_copy(update={"model": request}).first_model()
+
+
+def rounds_to(curve: tuple[float, ...], target: float, name: FigureName) -> int | None:
+    """The first round after which the mean over silos is at the target; ``None`` if none is."""
+    sign = -1 if name in LOWER_IS_BETTER else 1
+    return next((place for place, one in enumerate(curve, start=1) if sign * one >= sign * target), None)
+
+
+def _bytes_up(federation: Federation) -> int:
+    terms = federation.terms
+    digest = model_digest(terms.model, [model_bytes(np.zeros(terms.model.parameters, dtype=np.float32))])
+    return upload_bytes(simulated_plan(terms, federation.silos.keys(), digest))
