@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from policies.upload_size import upload_bytes
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.ids import SiloId
-from privacy.plan import QUERIES, TrainingTerms
+from privacy.plan import LocalTerms, TrainingTerms
 from privacy.update import model_bytes, model_digest
+from sealsum.algorithms import CATALOGUE
 from sealsum.job_file import JobFile
+from sealsum.job_further import algorithm_further, with_silos
 from sealsum.job_grid import finest_vector, noise_vector
 from sealsum.simulator.alone import train_alone
 from sealsum.simulator.federation import Federation
@@ -29,15 +31,16 @@ from sealsum.simulator.options import job_of
 from sealsum.simulator.plan import RoundTerms, simulated_plan
 from sealsum.simulator.practice import Practice
 from sealsum.simulator.scored import LOWER_IS_BETTER, FigureName, Scored, score
-from silo_agent.algorithms.catalogue import ALGORITHMS
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ADAPTERS
 
 POOLED: Final = "pooled"
 LOCAL: Final = "local"
 Model = NDArray[np.float32]
-_OF_EVERY_ALGORITHM: Final = ("local_steps", "learning_rate", "weights", "weight_cap")
-"""Training fields of a job that another algorithm is run with as well."""
+_STEPS: Final = ("local_steps", "num_updates", "learning_rate", "eta_l")
+_LOCAL_OF_EVERY: Final = ("batch_size", "gradient_clip")
+_OF_EVERY_ALGORITHM: Final = (*_STEPS, *_LOCAL_OF_EVERY)
+"""Training fields, as a job file may spell them, that another algorithm is run with as well."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,14 @@ class Run:
 
 
 def known_algorithms(private: bool) -> tuple[str, ...]:
-    """Names of all algorithms that train, from the catalogue: those with DP, or those without."""
-    return tuple(name for name in ALGORITHMS if name not in QUERIES and name.startswith("dp_") == private)
+    """Names of all algorithms of the catalogue that train with DP, or without."""
+    return tuple(
+        name for name, row in CATALOGUE.items() if (row.private if private else row.terms) is not None
+    )
 
 
 def job_under(tree: dict[str, Any], algorithm: str) -> JobFile:
-    """The job with another algorithm. What is particular to the job's own one is left at its defaults.
+    """The job with another algorithm. What is particular to the job's own one is left at its row's defaults.
 
     Raises:
         ConfigurationError: the job cannot have that algorithm.
@@ -69,8 +74,11 @@ def job_under(tree: dict[str, Any], algorithm: str) -> JobFile:
     other = deepcopy(tree)
     training = dict(other.get("training") or {})
     if training.get("algorithm") != algorithm:
-        kept = {name: training[name] for name in _OF_EVERY_ALGORITHM if name in training}
-        other["training"] = kept | {"algorithm": algorithm}
+        named = {name: training[name] for name in _OF_EVERY_ALGORITHM if name in training}
+        if _has_own_steps(algorithm):
+            named = {name: value for name, value in named.items() if name not in _STEPS}
+        kept = {name: one for name, one in (training.get("local") or {}).items() if name in _LOCAL_OF_EVERY}
+        other["training"] = named | ({"local": kept} if kept else {}) | {"algorithm": algorithm}
     return job_of(other)
 
 
@@ -130,7 +138,15 @@ def plain_terms(job: JobFile) -> TrainingTerms:
         local_steps=job.training.local_steps,
         learning_rate=job.training.learning_rate,
         server_learning_rate=1.0,
+        local=LocalTerms(batch_size=job.training.local.batch_size),
     )
+
+
+def _has_own_steps(algorithm: str) -> bool:
+    """Whether its silos take one step of a length of its own: a private sum, a Newton step."""
+    row = CATALOGUE.get(algorithm)
+    stands_for = {} if row is None else {**(row.private or {}), **(row.terms or {})}
+    return stands_for.get("algorithm") in ("dp_fedsgd", "newton")
 
 
 def federation_of(job: JobFile, silos: Mapping[SiloId, Records]) -> Federation:
@@ -145,7 +161,9 @@ def federation_of(job: JobFile, silos: Mapping[SiloId, Records]) -> Federation:
     vector = job.vector or finest_vector("additive", len(silos))
     if job.vector is None and job.dp is not None and job.training.algorithm == "dp_fedsgd":
         vector = noise_vector(job.dp, job.training, job.terms().parameters, "additive", len(silos))
-    terms = RoundTerms(job.terms(), job.training, job.dp, vector)
+    training = with_silos(job.training, len(silos))
+    further = algorithm_further(training, job.terms(), "additive", len(silos))
+    terms = RoundTerms(job.terms(), training, job.dp, vector, further)
     return Federation(terms, ADAPTERS[job.model.adapter], silos, job.rounds)
 
 
