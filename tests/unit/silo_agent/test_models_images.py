@@ -135,7 +135,13 @@ def test_a_number_of_pixels_is_grey_or_in_colour_and_never_both() -> None:
         ("cox", 5, (), 2, "cox has one output, and the job's label has 2"),
         ("cox", 5, (3,), 1, "expected none with cox"),
         ("linear", 5, (3,), 1, "expected none with logistic and linear"),
-        ("tree", 5, (), 1, "expected one of logistic, linear, cox, mlp, cnn, resnet, unet, got 'tree'"),
+        (
+            "tree",
+            5,
+            (),
+            1,
+            "expected one of logistic, linear, cox, mlp, cnn, resnet, unet, experts, hypernetwork, got",
+        ),
     ],
 )
 def test_sizes_that_fit_no_such_model_are_refused(
