@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from silo_agent.algorithms.own_parts import DITTO, coordinates_of, in_place
 from torch import nn
 
 from benchmarks.flamby_heart import Halves, flamby_hospitals, flamby_schema
@@ -18,6 +17,7 @@ from privacy.personal_terms import PersonalTerms
 from privacy.plan import DpTerms, LocalTerms, ModelTerms, ServerTerms, TensorSpec, TrainingTerms, VectorTerms
 from sealsum.simulator.federation import Federation, Standing
 from sealsum.simulator.plan import RoundTerms
+from silo_agent.algorithms.own_parts import DITTO, coordinates_of, in_place
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ADAPTERS, ModelAdapter
 from silo_agent.models.layouts import model_terms
@@ -29,7 +29,7 @@ DP_STEPS: Final = 100
 EPSILON: Final = 1.0
 DELTA: Final = 1e-3
 """As in FLamby's comparison under DP."""
-VECTOR: Final = VectorTerms(coordinate_bound=64.0, scale_bits=24)
+VECTOR: Final = VectorTerms(coordinate_bound=64.0, scale_bits=22)
 ONE_STEP: Final = VectorTerms(coordinate_bound=4.0, scale_bits=26)
 HIDDEN: Final = 16
 

@@ -29,7 +29,7 @@ from privacy.training_terms import LocalTerms as LocalTerms
 from privacy.training_terms import ServerTerms as ServerTerms
 from privacy.training_terms import StepSize as StepSize
 from privacy.training_terms import TrainingTerms as TrainingTerms
-from privacy.training_terms import check_training, check_vectors
+from privacy.training_terms import check_own_parts, check_training, check_vectors
 from privacy.vector_terms import MAX_FURTHER, FurtherVector, PositiveReal, check_further
 from privacy.vector_terms import VectorTerms as VectorTerms
 
@@ -95,6 +95,8 @@ class JobSpec(Frozen):
     def _the_algorithm_has_the_terms_it_needs(self) -> Self:
         algorithm = self.training.algorithm
         check_training(self.training, self.dp is not None)
+        names = [tensor.name for tensor in self.model.layout]
+        check_own_parts(self.training, self.dp is not None, names)
         if self.training.server.tail_rounds > self.rounds:
             raise ValueError(f"training.server.tail_rounds: expected at most {self.rounds} (the rounds)")
         if self.dp is not None and self.dp.model == "distributed" and algorithm not in ONE_MECHANISM:

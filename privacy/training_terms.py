@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen, Real
 from privacy.model_terms import Count
+from privacy.personal_terms import PersonalTerms, check_personal
 from privacy.vector_terms import (
     CURVATURE,
     HESSIAN,
@@ -119,6 +120,8 @@ class TrainingTerms(Frozen):
     """ŵ = min(records, weight_cap) / weight_cap when weights are ``examples``; its root in the others."""
     holdout: Annotated[Real, Field(ge=0, le=0.5)] = left_out_at(0.0)
     """Share of each silo's patients that no round trains on, chosen by a digest of the patient's id alone."""
+    personal: PersonalTerms | None = left_out_at(None)
+    """What of the model is each silo's own while the job trains."""
 
 
 def check_training(training: TrainingTerms, private: bool) -> None:
@@ -148,6 +151,19 @@ def check_training(training: TrainingTerms, private: bool) -> None:
         raise ValueError("training.server.ridge: expected it with newton only")
     _check_control(training)
     _check_steps(training)
+
+
+def check_own_parts(training: TrainingTerms, private: bool, tensors: Sequence[str]) -> None:
+    """Raises ValueError, saying why, unless these terms allow own parts of the model's ``tensors``."""
+    server, local = training.server, training.local
+    check_personal(
+        training.personal,
+        private,
+        tensors,
+        plain=(training.algorithm, local.control, local.projection) == ("fedavg", "none", False)
+        and training.weights not in OWN_WEIGHTS,
+        still=server.optimizer == "sgd" and server.momentum == 0,
+    )
 
 
 def check_vectors(training: TrainingTerms, parameters: int, further: Sequence[FurtherVector]) -> None:

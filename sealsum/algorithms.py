@@ -9,38 +9,16 @@ list`` read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-Terms = Mapping[str, Any]
-"""Fields of ``TrainingTerms``, with ``server`` and ``local`` as mappings."""
+from sealsum.algorithm_row import TEN, AlgorithmRow, Terms
+from sealsum.algorithms_personal import PERSONAL_ROWS
+
 GRADIENT_CLIP: Final = 10.0
 """Written into jobs without DP that say nothing else: a gradient this long is a fault, not a signal."""
-_TEN = {"local_steps": 10, "learning_rate": 0.1, "server_learning_rate": 1.0}
 _ONE = {"local_steps": 1, "learning_rate": 1.0, "server_learning_rate": 1.0}
 DEFAULT, DEFAULT_PRIVATE = "fedavgm", "dp_fedsgd"
-
-
-@dataclass(frozen=True)
-class AlgorithmRow:
-    """One algorithm of the catalogue."""
-
-    terms: Terms | None
-    """What it stands for without DP; ``None`` where it takes DP."""
-    private: Terms | None
-    """What it stands for with DP; ``None`` where it is refused, for the reason ``refused``."""
-    silo: str
-    server: str
-    cost: str = "one sum"
-    leaks: str = "nothing beside the sum"
-    refused: str = ""
-    """Why not with DP."""
-    schemes: str = "all"
-    further: tuple[str, ...] = field(default=())
-    """Vectors that it sums beside the update."""
-
-
 _UNCHARGED_WEIGHTS = (
     "its weights are computed from records and no noise covers their sum; with DP use dp_fedsgd, whose "
     "sum counts every patient alike"
@@ -48,52 +26,52 @@ _UNCHARGED_WEIGHTS = (
 CATALOGUE: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
     {
         "fedavg": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN},
+            {"algorithm": "fedavg", **TEN},
             None,
             "local steps on its own records",
             "the mean update",
             refused="plain steps read records without clipping or noise; with DP use dp_fedavg or dp_fedsgd",
         ),
         "fedavgm": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN, "server_learning_rate": 0.5, "server": {"momentum": 0.9}},
+            {"algorithm": "fedavg", **TEN, "server_learning_rate": 0.5, "server": {"momentum": 0.9}},
             {"algorithm": "dp_fedsgd", "server": {"momentum": 0.9}},
             "as fedavg; with DP as dp_fedsgd",
             "momentum over mean updates",
         ),
         "fedadam": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN, "server_learning_rate": 0.01, "server": {"optimizer": "adam"}},
+            {"algorithm": "fedavg", **TEN, "server_learning_rate": 0.01, "server": {"optimizer": "adam"}},
             {"algorithm": "dp_fedsgd", "server_learning_rate": 0.01, "server": {"optimizer": "adam"}},
             "as fedavg; with DP as dp_fedsgd",
             "Adam on mean updates",
         ),
         "fedyogi": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN, "server_learning_rate": 0.01, "server": {"optimizer": "yogi"}},
+            {"algorithm": "fedavg", **TEN, "server_learning_rate": 0.01, "server": {"optimizer": "yogi"}},
             {"algorithm": "dp_fedsgd", "server_learning_rate": 0.01, "server": {"optimizer": "yogi"}},
             "as fedavg; with DP as dp_fedsgd",
             "Yogi on mean updates",
         ),
         "fedprox": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN, "local": {"proximal_mu": 0.1}},
+            {"algorithm": "fedavg", **TEN, "local": {"proximal_mu": 0.1}},
             {"algorithm": "dp_fedavg", "local": {"proximal_mu": 0.1}},
             "after each step a pull toward the round's model",
             "the mean update",
         ),
         "scaffold": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN, "local": {"control": "zero"}},
+            {"algorithm": "fedavg", **TEN, "local": {"control": "zero"}},
             {"algorithm": "dp_fedavg", "local": {"control": "zero"}},
             "each step corrected by what it has learnt of its own drift, which it keeps",
             "the mean update; plain steps only",
             cost="one sum; two vectors of the model's size on the silo's disk",
         ),
         "gradient_projection": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN, "local": {"projection": True}},
+            {"algorithm": "fedavg", **TEN, "local": {"projection": True}},
             {"algorithm": "dp_fedavg", "local": {"projection": True}},
             "takes out of its update what goes against the last global one",
             "the mean update",
             cost="one sum; one vector of the model's size on the silo's disk",
         ),
         "sqrt_n_over_divergence": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN, "weights": "sqrt_n_over_divergence"},
+            {"algorithm": "fedavg", **TEN, "weights": "sqrt_n_over_divergence"},
             None,
             "weighs √records / (1 + divergence), 1 − cosine of its update and the last global one",
             "the weighted mean",
@@ -101,7 +79,7 @@ CATALOGUE: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
             refused=_UNCHARGED_WEIGHTS,
         ),
         "quality": AlgorithmRow(
-            {"algorithm": "fedavg", **_TEN, "weights": "quality"},
+            {"algorithm": "fedavg", **TEN, "weights": "quality"},
             None,
             "weighs exp(−own loss) after its steps",
             "the weighted mean",
@@ -111,7 +89,7 @@ CATALOGUE: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
         "agnostic": AlgorithmRow(
             {
                 "algorithm": "fedavg",
-                **_TEN,
+                **TEN,
                 "weights": "agnostic",
                 "local": {"gamma": 1.0, "loss_cap": 2.0},
             },
@@ -124,7 +102,7 @@ CATALOGUE: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
         "qfedavg": AlgorithmRow(
             {
                 "algorithm": "qfedavg",
-                **_TEN,
+                **TEN,
                 "weights": "fair",
                 "local": {"q": 1.0, "loss_cap": 2.0},
             },
@@ -138,7 +116,7 @@ CATALOGUE: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
             further=("curvature",),
         ),
         "mifa": AlgorithmRow(
-            {"algorithm": "mifa", **_TEN},
+            {"algorithm": "mifa", **TEN},
             None,
             "sends what its update differs by from its last one that counted",
             "adds up everybody's last update, absent silos' too, and averages over all silos",
@@ -172,6 +150,7 @@ CATALOGUE: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
             cost="one sum; ε for one step",
             leaks="what ε allows",
         ),
+        **PERSONAL_ROWS,
     }
 )
 _ALIASES: Final = {
@@ -190,8 +169,11 @@ _ALIASES: Final = {
     "gamma": ("local", "gamma"),
     "q": ("local", "q"),
     "loss_cap": ("local", "loss_cap"),
+    "local_param": ("personal", "local_param"),
+    "every": ("personal", "every"),
+    "regular_weight": ("personal", "regular_weight"),
 }
-"""Names of Flower, FLamby and our own, as they may stand right under ``training``."""
+"""Names of Flower, FLamby, FederatedScope and our own, as they may stand right under ``training``."""
 
 
 def training_of(asked: Terms, private: bool) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from privacy.transparency.checkpoint import LogHead, parse_checkpoint
 from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.job_envelope import open_job
 from privacy.wire.messages import MAX_BYTES, RoundOffer
-from silo_agent.algorithms.catalogue import ALGORITHMS, COMPUTED_BESIDE
+from silo_agent.algorithms.catalogue import COMPUTED_BESIDE, update_of
 from silo_agent.algorithms.memory import FIRST, Memory
 from silo_agent.algorithms.task import Task
 from silo_agent.checked_model import CheckedModel, check_bytes
@@ -222,7 +222,7 @@ def train_update(
         digest=model.digest,
         round=plan.round,
     )
-    return ALGORITHMS[plan.training.algorithm](task)
+    return update_of(task)
 
 
 def _question(job: JobSpec, evaluated: CheckedModel | None) -> Question | None:

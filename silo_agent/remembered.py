@@ -23,6 +23,7 @@ from silo_agent.algorithms.catalogue import needs_model_out, settle
 from silo_agent.algorithms.memory import Arrays, Memory
 from silo_agent.attended import names_of
 from silo_agent.delivery import Delivery
+from silo_agent.personal.store import PersonalModels
 from silo_agent.update import Update, kept_of
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Remembered:
 
     def __init__(self, state_dir: Path, scratch: Path) -> None:
         self._state = AlgorithmState(state_dir)
+        self._personal = PersonalModels(state_dir)
         self._scratch = scratch
 
     def memory(self, plan: RoundPlan) -> Memory:
@@ -50,6 +52,8 @@ class Remembered:
             SealsumError: what was staged does not read back.
         """
         running = result.job_state == "running"
+        if not running and result.model_out is not None and plan.query is None:
+            self._keep_last(result.model_out, plan, delivery)
         if running and result.model_out is not None:
             self._fetch_ahead(result.model_out, plan, delivery)
         survived = silo in result.survivors
@@ -79,6 +83,19 @@ class Remembered:
                 _log.warning("job_unknown", extra={"job": job, "reason": str(error)})
         for digest in self._state.purge(today):
             _log.info("algorithm_state_deleted", extra={"job_digest": digest})
+
+    def _keep_last(self, model: Digest, plan: RoundPlan, delivery: Delivery) -> None:
+        """What ``sealsum silo personalise`` starts from; without it, it asks for a file."""
+        try:
+            raw = delivery.fetch_model(model, plan.parameters, self._scratch)
+            if digest_under(plan.architecture, [raw]) != model:
+                raise Unprocessable(f"model: expected the bytes of {model[:16]}…, got others")
+        except PeerFault as error:
+            _log.warning(
+                "last_model_not_kept", extra={**names_of(plan), "model": model, "reason": str(error)}
+            )
+            return
+        self._personal.keep_shared(plan.job_digest, model, raw)
 
     def _fetch_ahead(self, model: Digest, plan: RoundPlan, delivery: Delivery) -> None:
         try:

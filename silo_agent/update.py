@@ -7,7 +7,7 @@ noise is part of a mechanism of integers (``privacy.dp.integer_noise``), another
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -39,7 +39,8 @@ class GridUpdate:
 
     steps: NDArray[np.float64] = field(repr=False)
     further: Mapping[VectorName, Update] = field(default_factory=dict, repr=False)
-    """As of a ``FloatUpdate``."""
+    keep: Arrays = field(default_factory=lambda: NOTHING, repr=False)
+    """Both as of a ``FloatUpdate``."""
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -50,4 +51,9 @@ Update: TypeAlias = FloatUpdate | GridUpdate
 
 def kept_of(update: Update) -> Arrays:
     """What the silo is to remember of it."""
-    return update.keep if isinstance(update, FloatUpdate) else NOTHING
+    return update.keep
+
+
+def with_kept(update: Update, keep: Arrays) -> Update:
+    """The same update, and this to remember of it."""
+    return replace(update, keep=keep)

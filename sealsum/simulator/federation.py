@@ -18,7 +18,7 @@ from privacy.plan import AlgorithmName
 from privacy.update import model_bytes, model_digest
 from sealsum.simulator.plan import RoundTerms, simulated_plan
 from sealsum.simulator.sums import RingSum, open_sum, plain_ring_sum
-from silo_agent.algorithms.catalogue import ALGORITHMS, settle
+from silo_agent.algorithms.catalogue import ALGORITHMS, settle, update_of
 from silo_agent.algorithms.memory import FIRST, Memory
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
@@ -131,7 +131,7 @@ class Federation:
             digest=digest,
             round=number,
         )
-        return self.algorithms[terms.training.algorithm](task)
+        return update_of(task, self.algorithms)
 
     def _weight(self, silo: SiloId, update: Update) -> float:
         training = self.terms.training

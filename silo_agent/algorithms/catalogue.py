@@ -19,6 +19,8 @@ from silo_agent.algorithms.fedavg import fedavg
 from silo_agent.algorithms.memory import Arrays
 from silo_agent.algorithms.mifa import mifa
 from silo_agent.algorithms.newton import newton
+from silo_agent.algorithms.own_parts import personalised
+from silo_agent.algorithms.per_fedavg import per_fedavg
 from silo_agent.algorithms.qfedavg import qfedavg
 from silo_agent.algorithms.task import Task
 from silo_agent.update import Update
@@ -39,6 +41,20 @@ COMPUTED_BESIDE: Final[Mapping[AlgorithmName, tuple[str, ...]]] = MappingProxyTy
     {"dp_fedsgd": (METRICS,), "qfedavg": (CURVATURE,), "newton": (HESSIAN,)}
 )
 """Which further vectors an algorithm computes beside its update."""
+
+
+def update_of(
+    task: Task, algorithms: Mapping[AlgorithmName, Callable[[Task], Update]] = ALGORITHMS
+) -> Update:
+    """What a silo makes of a round: its algorithm's update, with the silo's own parts kept out of it.
+
+    Raises:
+        SealsumError: as the algorithm; ConfigurationError: as ``personalised``.
+    """
+    personal = task.training.personal
+    if personal is not None and personal.kind == "per_fedavg":
+        return per_fedavg(task)
+    return personalised(task, algorithms[task.training.algorithm])
 
 
 def needs_model_out(arrays: Arrays) -> bool:

@@ -20,6 +20,13 @@ _RECIPIENTS = {
     "silos": "The model goes to the silos of the federation alone.",
     "researchers": "The model goes to the silos and to the federation's researchers.",
 }
+_OWN_PARTS = {
+    "fedbn": "Normalisation layers stay at this silo, trained on its patients without noise; none is sent.",
+    "fedper": "A part of it stays at this silo, trained on its patients without noise; it is not sent.",
+    "mixed_intervals": "Layers are trained here for several rounds, and sent in the last of each.",
+    "ditto": "Beside it a model of this silo's own is trained on its patients without noise; it is not sent.",
+    "per_fedavg": "The model is trained to be good after one more step, which each silo takes for itself.",
+}
 _WHEN = {"job_end": "at the job's end", "every_round": "after every round"}
 _COMPOSITION = "Across jobs, ε and δ are charged as the dataset's ledger says (sealsum silo budget)."
 
@@ -60,6 +67,8 @@ def _computed(spec: JobSpec) -> Iterator[str]:
             f"{rounds} of "
             f"{_count(spec.training.local_steps, 'step')}."
         )
+    if spec.training.personal is not None:
+        yield _OWN_PARTS[spec.training.personal.kind]
     if spec.training.holdout:
         yield (
             f"A share of {spec.training.holdout:g} of the patients, chosen by a digest of their id, is held "

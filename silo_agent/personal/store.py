@@ -1,6 +1,6 @@
 """Where a silo keeps its own models: files that its owner alone can read, and that no message is made from.
 
-    personal/<job digest>/shared.safetensors        the job's last model, as its signed result names it
+    personal/<job digest>/shared-<digest>.f32       the job's last model, as its signed result names it
     personal/<job digest>/<method>.safetensors      a personal model; its figures in <method>.json
 
 Knows no network. Nothing but ``sealsum silo`` commands at this machine reads what is written here.
@@ -23,6 +23,7 @@ from privacy.ids import Digest
 from privacy.keystore import read_secret
 from privacy.plan import ModelTerms
 from privacy.update import flatten, split_tensors
+from silo_agent.checked_model import check_bytes
 from silo_agent.durable import private_directory, write_durably
 from silo_agent.personal.figures import SHARED, Gains
 
@@ -45,23 +46,27 @@ class PersonalModels:
     def __init__(self, state_dir: Path) -> None:
         self._directory = state_dir / _DIRECTORY
 
-    def keep_shared(self, digest: Digest, terms: ModelTerms, vector: Vector) -> Path:
-        """Store the model that a job ended with, under the job's digest."""
-        return self._write(digest, SHARED, terms, vector, {"job_digest": digest, "what": "shared"})
+    def keep_shared(self, digest: Digest, model: Digest, raw: bytes) -> Path:
+        """Store the model that a job ended with, raw float32, under the job's digest and its own."""
+        private_directory(self._directory)
+        path = private_directory(self._directory / digest) / f"{SHARED}-{model}.f32"
+        write_durably(path, raw)
+        return path
 
     def shared(self, digest: Digest, terms: ModelTerms) -> Vector:
         """The model that a job ended with.
 
         Raises:
-            ConfigurationError: the agent has kept none, or it does not read back.
+            ConfigurationError: the agent has kept none. Unprocessable: the file is not what it was named by.
         """
-        path = self._path(digest, SHARED)
-        if not path.exists():
+        path = next((self._directory / digest).glob(f"{SHARED}-*.f32"), None)
+        if path is None:
             raise ConfigurationError(
-                f"{path}: the job's last model is not here; it comes when the job ends while this silo's "
-                "agent runs; else give it: --model FILE (sealsum job model)"
+                f"{self._directory / digest}: the job's last model is not here; it comes when the job ends "
+                "while this silo's agent runs; else give it: --model FILE (sealsum job model)"
             )
-        return read_vector(path, terms)
+        named = Digest(path.stem.removeprefix(f"{SHARED}-"))
+        return check_bytes(terms, named, path.read_bytes(), str(path)).vector
 
     def keep(self, terms: ModelTerms, vector: Vector, gains: Gains) -> Path:
         """Store a personal model and its figures; the same method again replaces it."""

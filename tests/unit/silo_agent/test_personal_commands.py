@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from numpy.typing import NDArray
 
-from privacy.plan import TrainingTerms
+from privacy.ids import Digest
+from privacy.plan import ModelTerms, TrainingTerms
 from privacy.update import model_bytes, model_digest
 from sealsum.cli import cli
+from sealsum.model_files import model_file
 from silo_agent.data.holdout import held_out
 from silo_agent.datasets import Datasets
 from silo_agent.models.layouts import model_terms
@@ -54,6 +57,19 @@ def shown(silo: ApprovingSilo, **terms: Any) -> Any:
     return silo.show(model=TERMS, initial_model=initial, training=training(**terms))
 
 
+def keep_shared(silo: ApprovingSilo, job: Digest) -> None:
+    """As the agent does at the job's end."""
+    raw = model_bytes(SHARED)
+    PersonalModels(silo.state).keep_shared(job, model_digest(TERMS, [raw]), raw)
+
+
+def written(folder: Path, terms: ModelTerms, vector: NDArray[np.float32]) -> Path:
+    """A file as ``sealsum job model`` writes it."""
+    path = folder / "model.safetensors"
+    path.write_bytes(model_file(terms, vector, {}))
+    return path
+
+
 def run(silo: ApprovingSilo, *words: str) -> Result:
     return CliRunner().invoke(cli, ["silo", words[0], "--config", str(silo.config), *words[1:]])
 
@@ -66,7 +82,7 @@ def told(silo: ApprovingSilo, *words: str) -> Any:
 
 def test_a_personal_model_is_made_compared_listed_and_shown(silo: ApprovingSilo) -> None:
     spec = shown(silo, holdout=0.3)
-    PersonalModels(silo.state).keep_shared(spec.digest, TERMS, SHARED)
+    keep_shared(silo, spec.digest)
     said = told(silo, "personalise", "--job", "heart", "--prior-width", "0.5")
     assert set(said["models"]) == {"local_only", "shared", "personal"}
     assert said["shared_model"] == model_digest(TERMS, [model_bytes(SHARED)])
@@ -94,9 +110,9 @@ def test_a_personal_model_is_made_compared_listed_and_shown(silo: ApprovingSilo)
 
 def test_what_is_kept_is_for_its_owner_only(silo: ApprovingSilo) -> None:
     spec = shown(silo)
-    PersonalModels(silo.state).keep_shared(spec.digest, TERMS, SHARED)
+    keep_shared(silo, spec.digest)
     file = Path(told(silo, "personalise", "--job", "heart", "--method", "ditto")["file"])
-    for path in (file, file.with_suffix(".json"), file.with_name("shared.safetensors")):
+    for path in (file, file.with_suffix(".json"), *file.parent.glob("shared-*.f32")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     file.with_suffix(".json").chmod(0o644)
@@ -110,16 +126,14 @@ def test_a_silo_that_took_no_part_starts_from_the_file_it_is_given(
     missing = run(silo, "personalise", "--job", "heart")
     assert missing.exit_code == 78
     assert "--model FILE" in missing.output
-    other = PersonalModels(tmp_path / "elsewhere").keep_shared(shown(silo, holdout=0.1).digest, TERMS, SHARED)
+    other = written(tmp_path, TERMS, SHARED)
     said = told(silo, "personalise", "--job", shown(silo).digest, "--method", "ditto", "--model", str(other))
     assert "local_only has not" in said["holdout"]
 
 
 def test_another_jobs_model_is_no_start(silo: ApprovingSilo, tmp_path: Path) -> None:
-    spec, terms = shown(silo), model_terms("logistic", 5)
-    other = PersonalModels(tmp_path / "elsewhere").keep_shared(
-        spec.digest, terms, np.zeros(6, dtype=np.float32)
-    )
+    shown(silo)
+    other = written(tmp_path, model_terms("logistic", 5), np.zeros(6, dtype=np.float32))
     refused = run(silo, "personalise", "--job", "heart", "--model", str(other))
     assert refused.exit_code == 78
     assert "expected tensors" in refused.output
@@ -127,7 +141,7 @@ def test_another_jobs_model_is_no_start(silo: ApprovingSilo, tmp_path: Path) -> 
 
 def test_another_holdout_than_the_jobs_is_refused(silo: ApprovingSilo) -> None:
     spec = shown(silo, holdout=0.2)
-    PersonalModels(silo.state).keep_shared(spec.digest, TERMS, SHARED)
+    keep_shared(silo, spec.digest)
     refused = run(silo, "personalise", "--job", "heart", "--holdout", "0.4")
     assert refused.exit_code == 78
     assert "the job holds out that share" in refused.output
@@ -135,7 +149,7 @@ def test_another_holdout_than_the_jobs_is_refused(silo: ApprovingSilo) -> None:
 
 def test_data_that_are_not_registered_for_the_purpose_are_not_read(silo: ApprovingSilo) -> None:
     spec = shown(silo)
-    PersonalModels(silo.state).keep_shared(spec.digest, TERMS, SHARED)
+    keep_shared(silo, spec.digest)
     document = json.loads(silo.config.read_text())
     document["datasets"]["cardio"]["purpose"] = "billing"
     silo.config.write_text(json.dumps(document))
@@ -146,7 +160,7 @@ def test_data_that_are_not_registered_for_the_purpose_are_not_read(silo: Approvi
 
 def test_a_picture_is_drawn_of_all_models(silo: ApprovingSilo, tmp_path: Path) -> None:
     spec = shown(silo)
-    PersonalModels(silo.state).keep_shared(spec.digest, TERMS, SHARED)
+    keep_shared(silo, spec.digest)
     told(silo, "personalise", "--job", "heart", "--method", "ditto")
     told(silo, "gains", "--job", "heart", "--picture", str(tmp_path / "gains.svg"))
     assert "ditto" in (tmp_path / "gains.svg").read_text() or (tmp_path / "gains.svg").stat().st_size > 5000
