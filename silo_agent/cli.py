@@ -16,6 +16,7 @@ class SiloGroup(click.Group):
         "budget": "silo_agent.ledger_commands",
         "datasets": "silo_agent.dataset_commands",
         "describe-model": "silo_agent.model_command",
+        "doctor": "silo_agent.doctor_command",
         "export": "silo_agent.export_command",
         "forgetting": "silo_agent.forgetting_command",
         "gains": "silo_agent.personal_commands",
