@@ -28,6 +28,9 @@ COMMANDS: dict[str, Lazy] = {
     "readiness": Lazy("sealsum.readiness_command:readiness", "Ask whether federated learning fits at all."),
     "policy": Lazy("sealsum.policy_commands:policy", "Draw, check, explain, compare and try threat models."),
     "scheme": Lazy("sealsum.scheme_commands:scheme", "List how updates can be added up without being seen."),
+    "algorithm": Lazy(
+        "sealsum.algorithm_commands:algorithm", "List the training algorithms that a job may name."
+    ),
     "login": Lazy("sealsum.login_commands:login", "Log in to a federation's servers."),
     "logout": Lazy("sealsum.login_commands:logout", "Forget a login, and have it revoked."),
     "whoami": Lazy("sealsum.login_commands:whoami", "Show who you are at a server, and in which roles."),
