@@ -11,7 +11,8 @@ import textwrap
 
 import click
 
-from sealsum.algorithms import CATALOGUE, DEFAULT, DEFAULT_PRIVATE, AlgorithmRow, Terms
+from sealsum.algorithm_row import AlgorithmRow, Terms
+from sealsum.algorithms import CATALOGUE, DEFAULT, DEFAULT_PRIVATE
 
 _WIDTH = 100
 _LABEL = 14
