@@ -1,10 +1,13 @@
 """CPU time of a private step by each engine, against a step without privacy in the same run.
 
-    python benchmarks/dp_step.py [--batch 256] [--repeats 9] [--models CNN,MLP] [--json]
+    python benchmarks/dp_step.py [--batch 256] [--repeats 9] [--models CNN,MLP] [--device cuda]
+                                 [--precision bf16] [--json]
 
 A plain step is forward, backward and gradient of the summed loss of the same records. Steps of all engines
 take turns, on one thread, and each one's CPU time is divided by that of the plain step beside it; medians of
-that. What differs from plain autograd, record by record in float64, stands beside as a relative error.
+that. On a GPU what is measured is wall time, until the device is done; ``--precision`` is book-keeping's, and
+the plain step's. What differs from plain autograd, record by record in float64, stands beside as a relative
+error.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from silo_agent.engines.engine import StepEngine
 from silo_agent.engines.loss import summed_loss
 from silo_agent.engines.opacus_ghost import OpacusGhost
 from silo_agent.engines.opacus_hooks import OpacusHooks
+from silo_agent.engines.place import HERE, Place, multiplied, place_for
 
 ENGINES: dict[str, Callable[[nn.Module], StepEngine]] = {
     "book_keeping": BookKeeping,
@@ -45,25 +49,28 @@ CHECKED = 32
 RESULT = Path(__file__).parent / "results" / "dp_step.json"
 
 
-def measure(name: str, batch: int, repeats: int) -> dict[str, Any]:
+def measure(name: str, batch: int, repeats: int, place: Place = HERE) -> dict[str, Any]:
     """One model: parameters, milliseconds of a plain step, and each engine's ratio and error."""
     width, build = MODELS[name]
     torch.manual_seed(0)
-    module = build().train()
+    module = build().train().to(place.device)
     records = _records(width, batch)
     everything = np.arange(batch)
     plain = copy.deepcopy(module)
     engines = {engine: make(copy.deepcopy(module)) for engine, make in ENGINES.items()}
+    for one in engines.values():
+        if isinstance(one, BookKeeping):
+            one.precision = place.precision
     for one in engines.values():  # the first step of each fetches memory
         one.clipped_sum(records, everything, CLIP)
-    _plain_step(plain, records)
+    _plain_step(plain, records, place)
     plain_s: list[float] = []
     ratios: dict[str, list[float]] = {engine: [] for engine in engines}
     for _ in range(repeats):
         for engine, one in engines.items():
-            beside = _cpu(lambda: _plain_step(plain, records))
+            beside = _spent(place, lambda: _plain_step(plain, records, place))
             plain_s.append(beside)
-            spent = _cpu(lambda one=one: one.clipped_sum(records, everything, CLIP))  # type: ignore[misc]  # a default binds
+            spent = _spent(place, lambda one=one: one.clipped_sum(records, everything, CLIP))  # type: ignore[misc]  # a default binds
             ratios[engine].append(spent / beside)
     expected = _one_by_one(module, records)
     return {
@@ -85,18 +92,26 @@ def _records(width: int, count: int) -> Records:
     return Records(features, (random.random(count) > 0.5).astype(np.float32))
 
 
-def _plain_step(module: nn.Module, records: Records) -> None:
+def _plain_step(module: nn.Module, records: Records, place: Place = HERE) -> None:
     """As anybody trains: unlike ``summed_loss``, without the gradient by the records themselves."""
     module.zero_grad()
-    features, labels = torch.from_numpy(records.features), torch.from_numpy(records.labels)
-    logits = module(features).squeeze(-1)
+    features, labels = (torch.from_numpy(one).to(place.device) for one in (records.features, records.labels))
+    with multiplied(torch.device(place.device), place.precision):
+        logits = module(features).squeeze(-1).float()
     torch.autograd.backward(binary_cross_entropy_with_logits(logits, labels, reduction="sum"))
 
 
-def _cpu(step: Callable[[], object]) -> float:
-    started = time.process_time()
+def _spent(place: Place, step: Callable[[], object]) -> float:
+    """Seconds of CPU, or of a GPU and of whoever feeds it."""
+    if place.device == "cpu":
+        started = time.process_time()
+        step()
+        return time.process_time() - started
+    torch.cuda.synchronize(place.device)
+    started = time.perf_counter()
     step()
-    return time.process_time() - started
+    torch.cuda.synchronize(place.device)
+    return time.perf_counter() - started
 
 
 def _one_by_one(module: nn.Module, records: Records) -> NDArray[np.float64]:
@@ -105,7 +120,7 @@ def _one_by_one(module: nn.Module, records: Records) -> NDArray[np.float64]:
     total = np.zeros(sum(parameter.numel() for parameter in parameters))
     for row in range(CHECKED):
         found = torch.autograd.grad(summed_loss(exact, records, np.array([row])), parameters)
-        gradient = torch.cat([one.flatten() for one in found]).numpy()
+        gradient = torch.cat([one.flatten() for one in found]).cpu().numpy()
         total += gradient * min(1.0, CLIP / np.linalg.norm(gradient))
     return total
 
@@ -122,21 +137,26 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1 or auto")
+    parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
     parser.add_argument("--json", action="store_true", help="print JSON, and keep it for the README")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
     load = os.getloadavg()[0]
-    models = {name: measure(name, options.batch, options.repeats) for name in options.models.split(",")}
+    place = place_for(options.device, options.precision)
+    asked = options.batch, options.repeats, place
+    models = {name: measure(name, *asked) for name in options.models.split(",")}
     result = {
         "batch": options.batch,
         "repeats": options.repeats,
         "machine": {"cpus": os.cpu_count(), "load_average": load},
+        "place": str(place),
         "models": models,
     }
     if options.json:
         text = json.dumps(result, indent=1)
-        if set(models) == set(MODELS):
+        if set(models) == set(MODELS) and place == HERE:
             RESULT.write_text(text + "\n", encoding="utf-8")
         print(text)
         return

@@ -31,6 +31,7 @@ from silo_agent.checked_model import CheckedModel, check_evaluated
 from silo_agent.datasets import Datasets
 from silo_agent.delivery import Delivery
 from silo_agent.encoded import EncodedUpdate
+from silo_agent.engines.place import place_for
 from silo_agent.engines.probe import assert_outputs
 from silo_agent.engines.workbench import Workbench
 from silo_agent.footing import assert_able
@@ -79,7 +80,7 @@ class Attendance:
         self._desk = desk
         self._stopping = stopping
         self._datasets = Datasets()
-        self._workbench = Workbench()
+        self._workbench = Workbench(place_for(settings.device, settings.precision))
         self._openfhe = OpenFhe(python_of(settings.threshold_he))
         self._memory = RoundMemory(settings.state_dir / "rounds.json")
         self.witnessing = Witnessing(Witness(settings.state_dir, identity, books))

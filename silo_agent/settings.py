@@ -109,6 +109,10 @@ class SiloSettings(Frozen):
     """Jobs that are approved without asking a person, where both threat models allow it."""
     model_adapters: dict[Name, OwnAdapter] = Field(default_factory=dict)
     """Further models, as ``name: package.module:Class`` or an ``OwnModule``; only the silo names code."""
+    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")] = "cpu"
+    """Where steps of DP-SGD are computed; ``auto`` takes the first GPU that is there. Needs a CUDA torch."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """``bf16``: their layers multiply in bfloat16. Norms, sums and noise stay what they are."""
     follow_models: bool = False
     """Whether each round's model is measured on the silo's own patients, by class; the numbers stay here."""
     threshold_he: ThresholdHeSettings | None = None

@@ -14,5 +14,7 @@ def descend(module: nn.Module, gradient: NDArray[np.float64], learning_rate: flo
     start = 0
     for parameter in module.parameters():
         piece = gradient[start : start + parameter.numel()].astype(np.float32)
-        parameter.sub_(torch.from_numpy(piece).reshape(parameter.shape), alpha=learning_rate)
+        parameter.sub_(
+            torch.from_numpy(piece).reshape(parameter.shape).to(parameter.device), alpha=learning_rate
+        )
         start += parameter.numel()

@@ -25,6 +25,7 @@ from silo_agent.data.records import Records
 from silo_agent.engines.engine import CLIP_MARGIN, FLOAT32_ROUNDING, FLOAT64_ROUNDING
 from silo_agent.engines.layers import CALLED_AGAIN, RULES, as_positions, why_not
 from silo_agent.engines.loss import PADDING, summed_loss
+from silo_agent.engines.place import Precision, assert_full_products
 from silo_agent.engines.products import UnitGradients, is_large
 from silo_agent.engines.sum_check import SumCheck
 
@@ -60,6 +61,9 @@ class BookKeeping:
 
     name = "book_keeping"
 
+    precision: Precision = "float32"
+    """Of the products in layers, forward and backward; what is summed is what they saw (``place``)."""
+
     def __init__(self, module: nn.Module, shape: int | None = None) -> None:
         """
         Args:
@@ -84,6 +88,7 @@ class BookKeeping:
             if reason := why_not(layer):
                 raise ConfigurationError(f"model.{name}: book-keeping has no rule for it: {reason}")
             self._names[layer] = name
+        self._device = next(module.parameters()).device
         self._shape = _RECORDS if shape is None else shape
         self._size = start
         self._fitting: dict[int, int] = {}
@@ -98,18 +103,19 @@ class BookKeeping:
         Raises:
             ConfigurationError: a layer is called twice, changed in place, or does not see records as rows.
         """
+        assert_full_products()
         check = SumCheck()
         total = self._summed(records, sample, clip * CLIP_MARGIN, check)
         by_parameter = {parameter: total[place] for parameter, place in self._places.items()}
         if not check.largest_error(by_parameter) <= clip * self.sum_rounding / 2:
             total = self._summed(records, sample, clip * CLIP_MARGIN, None)
-        summed: NDArray[np.float64] = total.numpy()
+        summed: NDArray[np.float64] = total.cpu().numpy()
         return summed
 
     def _summed(
         self, records: Records, sample: NDArray[np.intp], clip: float, check: SumCheck | None
     ) -> torch.Tensor:
-        total = torch.empty(self._size, dtype=torch.float64)
+        total = torch.empty(self._size, dtype=torch.float64, device=self._device)
         written: set[torch.Tensor] = set()
         for rows in self._passes(records, sample):
             for parameter, part in self._clipped(records, rows, clip, check):
@@ -135,7 +141,7 @@ class BookKeeping:
         # (3)
         squares = torch.stack([one.squares for one in gradients]).sum(0)
         padding = rows[:, 0] == PADDING
-        faulty = ~squares.isfinite().numpy()
+        faulty = ~squares.isfinite().cpu().numpy()
         if (faulty & padding).any():
             raise ConfigurationError(
                 "model: expected a finite gradient of a record of zeros, got none; the model has diverged: "
@@ -147,7 +153,7 @@ class BookKeeping:
             return
         # (4)
         factors = clip / squares.sqrt().clamp(min=clip)
-        factors[torch.from_numpy(padding)] = 0.0
+        factors[torch.from_numpy(padding).to(self._device)] = 0.0
         # (5)
         for one in gradients:
             yield one.parameter, one.weighted(factors, check)
@@ -158,7 +164,7 @@ class BookKeeping:
         self._calls = {}
         try:
             with torch.enable_grad():
-                loss = summed_loss(self.module, records, rows.ravel())
+                loss = summed_loss(self.module, records, rows.ravel(), self.precision)
             calls = self._calls
         finally:
             self._calls = None
@@ -170,13 +176,21 @@ class BookKeeping:
         backs = iter(torch.autograd.grad(loss, outputs, allow_unused=True))
         gradients: list[UnitGradients] = []
         for layer, made in calls.items():
-            seen = [(call.given.detach(), back) for call in made if (back := next(backs)) is not None]
+            seen = [
+                (self._whole(call.given.detach()), self._whole(back))
+                for call in made
+                if (back := next(backs)) is not None
+            ]
             if len(seen) == 1:
                 gradients.extend(RULES[type(layer)](layer, *seen[0], len(rows)))
             elif seen:
                 together = (as_positions([call[side] for call in seen]) for side in (0, 1))
                 gradients.extend(RULES[type(layer)](layer, *together, len(rows)))
         return gradients
+
+    def _whole(self, seen: torch.Tensor) -> torch.Tensor:
+        """The same numbers, in which sums of them do not lose what few bits would."""
+        return seen.float() if seen.dtype == torch.bfloat16 else seen
 
     def _keep(self, layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         if self._calls is None:

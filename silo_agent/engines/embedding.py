@@ -29,19 +29,19 @@ class EmbeddingGradients:
         """
         self.parameter = parameter
         size, width = parameter.shape
-        owner = torch.arange(units).repeat_interleave(chosen.numel() // units)
+        owner = torch.arange(units, device=chosen.device).repeat_interleave(chosen.numel() // units)
         # One number for each pair of unit and row.
         pairs, place = torch.unique(owner * size + chosen.flatten(), return_inverse=True)
         self._owner, self._row = pairs // size, pairs % size
-        sums = torch.zeros(len(pairs), width, dtype=torch.float64)
+        sums = torch.zeros(len(pairs), width, dtype=torch.float64, device=chosen.device)
         self._sums = sums.index_add_(0, place, outputs.reshape(-1, width).double())
         if padding is not None:
             self._sums[self._row == padding] = 0.0
         self.held = self._sums.numel() // units
-        self.squares = torch.zeros(units, dtype=torch.float64)
+        self.squares = torch.zeros(units, dtype=torch.float64, device=chosen.device)
         self.squares.index_add_(0, self._owner, self._sums.square().sum(1))
 
     def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
         """As ``UnitGradients``; always in float64."""
-        total = torch.zeros(self.parameter.shape, dtype=torch.float64)
+        total = torch.zeros(self.parameter.shape, dtype=torch.float64, device=factors.device)
         return total.index_add_(0, self._row, self._sums * factors[self._owner, None]).flatten()

@@ -43,7 +43,7 @@ def gram_squares(inputs: torch.Tensor, outputs: torch.Tensor, slack: float) -> t
         outputs: δ, [U, R, P, T].
     """
     units, groups, _, positions = inputs.shape
-    squares = torch.empty(units, dtype=torch.float64)
+    squares = torch.empty(units, dtype=torch.float64, device=inputs.device)
     for one in _equal_blocks(units, groups * positions**2):
         squares[one], doubtful = _block(inputs[one], outputs[one], slack)
         if inputs.dtype == torch.float64:

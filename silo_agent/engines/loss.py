@@ -20,6 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from privacy.errors import ConfigurationError
 from privacy.labels import LabelKind
 from silo_agent.data.records import Records
+from silo_agent.engines.place import Precision, multiplied
 
 PADDING: Final = -1
 """In the place of a row's number: a public record of zeros, which fills a pass up to its shape."""
@@ -27,9 +28,11 @@ DICE_SMOOTHING: Final = 1.0
 """Added above and below the line: an empty mask has a loss, which falls as fewer pixels are predicted."""
 
 
-def summed_loss(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> torch.Tensor:
+def summed_loss(
+    module: nn.Module, records: Records, chosen: NDArray[np.intp], precision: Precision = "float32"
+) -> torch.Tensor:
     """Σ over the chosen records of their ``losses``: a scalar with a graph."""
-    return losses(module, records, chosen).sum()
+    return losses(module, records, chosen, precision).sum()
 
 
 def mean_loss(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> torch.Tensor:
@@ -44,13 +47,18 @@ def mean_loss(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> 
     return _cox(outputs.squeeze(-1), labels[:, 0], labels[:, 1]) / len(chosen)
 
 
-def losses(module: nn.Module, records: Records, chosen: NDArray[np.intp]) -> torch.Tensor:
+def losses(
+    module: nn.Module, records: Records, chosen: NDArray[np.intp], precision: Precision = "float32"
+) -> torch.Tensor:
     """The loss of each chosen record, or ``PADDING``, by itself: [chosen], with a graph.
+
+    Args:
+        precision: of the products in the module's layers; the loss itself has the parameters'.
 
     Raises:
         ConfigurationError: the model has another number of outputs, or no record has a loss by itself.
     """
-    return record_losses(*_outputs(module, records, chosen), records.kind, records.classes)
+    return record_losses(*_outputs(module, records, chosen, precision), records.kind, records.classes)
 
 
 def record_losses(
@@ -72,17 +80,19 @@ def record_losses(
 
 
 def _outputs(
-    module: nn.Module, records: Records, chosen: NDArray[np.intp]
+    module: nn.Module, records: Records, chosen: NDArray[np.intp], precision: Precision = "float32"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What the model says of the chosen records, [chosen, logits], and their labels."""
     # Opacus' hooks ask that some input has a gradient.
-    dtype = next(module.parameters()).dtype
+    first = next(module.parameters())
+    device, dtype = first.device, first.dtype
     padding = chosen == PADDING
     given, told = records.features[chosen], records.labels[chosen]
     given[padding], told[padding] = 0.0, 0.0
-    features = torch.from_numpy(given).to(dtype).requires_grad_()
-    labels = torch.from_numpy(told).to(dtype)
-    outputs = module(features)
+    features = torch.from_numpy(given).to(device, dtype).requires_grad_()
+    labels = torch.from_numpy(told).to(device, dtype)
+    with multiplied(device, precision):
+        outputs = module(features).to(dtype)
     if outputs.shape != (len(chosen), records.logits):
         raise ConfigurationError(
             f"model: expected {records.logits} outputs a record for {records.told}, got "

@@ -68,14 +68,14 @@ class OpacusHooks:
         # A plain sum of squares, pairwise in float64, neither overflows nor loses a float32 gradient.
         norms = torch.stack([sample.double().square().sum(1) for sample in samples]).sum(0).sqrt()
         scales = clip / norms.clamp(min=clip)
-        total: NDArray[np.float64] = torch.cat([scales @ sample.double() for sample in samples]).numpy()
+        total: NDArray[np.float64] = torch.cat([scales @ sample.double() for sample in samples]).cpu().numpy()
         return total
 
     def _by_unit(self, parameter: nn.Parameter, units: int, each: int) -> torch.Tensor:
         """The parameter's gradients, summed over each unit's records: [units, size of the parameter]."""
         sample: torch.Tensor | None = getattr(parameter, "grad_sample", None)
         if sample is None:  # frozen, or not in the loss
-            return torch.zeros(units, parameter.numel(), dtype=parameter.dtype)
+            return torch.zeros(units, parameter.numel(), dtype=parameter.dtype, device=parameter.device)
         if len(sample) != units * each:
             # Layers that see tokens, say, as a batch would each be clipped by themselves.
             raise ConfigurationError(

@@ -40,7 +40,8 @@ def public_records(module: nn.Module, inputs: int) -> Records:
     features = drawn.uniform(-1, 1, (count, inputs)).astype(np.float32)
     try:
         with torch.no_grad():
-            outputs = module(torch.from_numpy(features).to(next(module.parameters()).dtype))
+            first = next(module.parameters())
+            outputs = module(torch.from_numpy(features).to(first.device, first.dtype))
     except (RuntimeError, IndexError, ValueError) as error:
         raise ConfigurationError(f"model: it does not take {inputs} numbers a record: {error}") from error
     if outputs.ndim != 2 or len(outputs) != count:
@@ -62,7 +63,7 @@ def at_other_weights(module: nn.Module) -> Iterator[None]:
     with torch.no_grad():
         for parameter in module.parameters():
             noise = drawn.standard_normal(tuple(parameter.shape), dtype=np.float32)
-            parameter.add_(torch.from_numpy(noise).to(parameter.dtype), alpha=_SPREAD)
+            parameter.add_(torch.from_numpy(noise).to(parameter), alpha=_SPREAD)
     try:
         yield
     finally:
@@ -78,7 +79,8 @@ def assert_outputs(module: nn.Module, inputs: int, logits: int) -> None:
         ConfigurationError: it has another number of outputs a record.
     """
     with torch.no_grad():
-        outputs = module(torch.zeros(1, inputs, dtype=next(module.parameters()).dtype))
+        first = next(module.parameters())
+        outputs = module(torch.zeros(1, inputs, dtype=first.dtype, device=first.device))
     if outputs.shape != (1, logits):
         raise ConfigurationError(
             f"model: expected {logits} outputs a record for the job's label, got "
@@ -113,8 +115,11 @@ def assert_records_apart(module: nn.Module, records: Records) -> None:
             )
 
 
-def assert_right(engine: StepEngine, records: Records) -> None:
+def assert_right(engine: StepEngine, records: Records, tolerance: float | None = None) -> None:
     """Refuse an engine whose clipped sum is not that of gradients computed one by one.
+
+    Args:
+        tolerance: part of the clip that it may be off by; by the parameters' precision if left out.
 
     Raises:
         ConfigurationError: it is not, or the engine refuses.
@@ -130,7 +135,7 @@ def assert_right(engine: StepEngine, records: Records) -> None:
             got = engine.clipped_sum(records, np.arange(len(records)), clip)
     except RuntimeError as error:  # torch's and Opacus' word for a model that their hooks cannot run
         raise ConfigurationError(f"model: {engine.name} cannot run it: {error}") from error
-    if not _close(module, got, expected, clip):
+    if not _close(module, got, expected, clip, tolerance):
         raise ConfigurationError(
             f"model: {engine.name} does not see all of its gradients; let every parameter belong to a layer "
             "that is called as a module, once, on records in its first dimension"
@@ -147,7 +152,7 @@ def _gradient(module: nn.Module, records: Records, rows: NDArray[np.intp]) -> ND
     for parameter in parameters:
         gradient = by_parameter.get(parameter)
         flat.append((torch.zeros_like(parameter) if gradient is None else gradient).double().flatten())
-    joined: NDArray[np.float64] = torch.cat(flat).detach().numpy()
+    joined: NDArray[np.float64] = torch.cat(flat).detach().cpu().numpy()
     return joined
 
 
@@ -155,8 +160,15 @@ def _lengths(gradients: list[NDArray[np.float64]]) -> float:
     return sum(float(np.linalg.norm(one)) for one in gradients)
 
 
-def _close(module: nn.Module, got: NDArray[np.float64], expected: NDArray[np.float64], scale: float) -> bool:
-    tolerance = _TOLERANCE[next(module.parameters()).dtype]
+def _close(
+    module: nn.Module,
+    got: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    scale: float,
+    tolerance: float | None = None,
+) -> bool:
+    if tolerance is None:
+        tolerance = _TOLERANCE[next(module.parameters()).dtype]
     return bool(np.linalg.norm(got - expected) <= tolerance * scale)
 
 

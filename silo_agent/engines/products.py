@@ -67,7 +67,7 @@ class Instances:
 
     def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
         """As ``UnitGradients``; always in float64."""
-        total = torch.zeros(self.held, dtype=torch.float64)
+        total = torch.zeros(self.held, dtype=torch.float64, device=factors.device)
         for block in blocks(len(factors), self.held, 8 * _BLOCK):
             total += factors[block] @ self._gradients[block].double()
         return total
@@ -107,7 +107,7 @@ class GramForm:
         if inputs.dtype != torch.float64:
             if check is None:
                 return self._in_float64(outputs, inputs)
-            directions = check.directions(inputs.shape[2])
+            directions = check.directions(inputs.shape[2]).to(inputs.device)
             check.expect(self.parameter, self._projected(outputs, inputs, directions))
         return _product(outputs, inputs).flatten()
 
@@ -118,7 +118,7 @@ class GramForm:
         return self._outputs, self._inputs * factors
 
     def _in_float64(self, outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        total = torch.zeros(self.parameter.numel(), dtype=torch.float64)
+        total = torch.zeros(self.parameter.numel(), dtype=torch.float64, device=outputs.device)
         for one in self._blocks():
             total += _product(outputs[one].double(), inputs[one].double()).flatten()
         return total
@@ -128,7 +128,7 @@ class GramForm:
     ) -> torch.Tensor:
         """What the product should be along the directions, float64[R·P, k]."""
         groups, rows = outputs.shape[1:3]
-        total = torch.zeros(groups, rows, directions.shape[1], dtype=torch.float64)
+        total = torch.zeros(groups, rows, directions.shape[1], dtype=torch.float64, device=outputs.device)
         for one in self._blocks():
             along = inputs[one].double().transpose(-1, -2) @ directions
             total += _product(outputs[one].double(), along.transpose(-1, -2))
@@ -154,7 +154,7 @@ def outer_products(parameter: torch.Tensor, columns: Columns, outputs: torch.Ten
     width = parameter.numel() // (groups * rows)
     if positions == 1 or positions**2 * (rows + width) < _PRODUCTS * rows * width:
         return GramForm(parameter, columns(slice(0, units)), outputs)
-    instances = torch.empty(units * groups, rows, width, dtype=outputs.dtype)
+    instances = torch.empty(units * groups, rows, width, dtype=outputs.dtype, device=outputs.device)
     for block in blocks(units, groups * positions * width):
         inputs, back = columns(block).flatten(0, 1), outputs[block].flatten(0, 1)
         out = instances[block.start * groups : block.stop * groups]

@@ -56,5 +56,5 @@ class SumCheck:
         square = 0.0
         for parameter, expected in self._expected.items():
             rows = sums[parameter].reshape(len(expected), -1)
-            square += float((rows @ self.directions(rows.shape[1]) - expected).square().sum())
+            square += float((rows @ self.directions(rows.shape[1]).to(rows.device) - expected).square().sum())
         return math.sqrt(square / DIRECTIONS) / _CAUGHT

@@ -12,6 +12,7 @@ from privacy.plan import ModelTerms
 from silo_agent.engines.book_keeping import pass_shape
 from silo_agent.engines.choice import engine_for
 from silo_agent.engines.engine import StepEngine
+from silo_agent.engines.place import HERE, Place
 from silo_agent.models.adapters import ModelAdapter, build_model, load_vector
 
 _Key = tuple[type[ModelAdapter], Digest, int]
@@ -20,7 +21,8 @@ _Key = tuple[type[ModelAdapter], Digest, int]
 class Workbench:
     """Used by one round at a time; nothing of it stays in the module but weights, which the next replaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place = HERE) -> None:
+        self._place = place
         self._held: tuple[_Key, StepEngine] | None = None
 
     def engine(
@@ -40,8 +42,8 @@ class Workbench:
         """
         key = (type(adapter), terms.architecture, pass_shape(expected))
         if self._held is None or self._held[0] != key:
-            module = build_model(adapter, terms, vector).train()
-            self._held = (key, engine_for(module, terms.inputs, key[2]))
+            module = build_model(adapter, terms, vector).train().to(self._place.device)
+            self._held = (key, engine_for(module, terms.inputs, key[2], self._place.precision))
         engine = self._held[1]
         load_vector(engine.module.train(), terms, vector)
         return engine

@@ -215,7 +215,9 @@ def load_vector(module: nn.Module, terms: ModelTerms, vector: NDArray[np.float32
 
 def export_vector(terms: ModelTerms, module: nn.Module) -> NDArray[np.float32]:
     """The module's parameters as one flat vector, float32[d]."""
-    return flatten(terms, {name: parameter.detach().numpy() for name, parameter in module.named_parameters()})
+    return flatten(
+        terms, {name: parameter.detach().cpu().numpy() for name, parameter in module.named_parameters()}
+    )
 
 
 def predict_scores(
