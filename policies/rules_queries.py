@@ -16,7 +16,7 @@ from privacy.ids import Digest
 from privacy.plan import JobSpec, RoundPlan
 from privacy.query_blocks import answer_terms
 from privacy.query_skews import LEAST_HONEST
-from privacy.query_terms import METRIC_NAMES, SKEWS, EvaluationTerms, StatisticsTerms
+from privacy.query_terms import METRIC_NAMES, SKEWS, EvaluationTerms, SiloAccuracyMetric, StatisticsTerms
 from privacy.roster import Charter
 
 
@@ -66,9 +66,10 @@ def skews_are_of_enough_silos(spec: Spec, plan: RoundPlan, charter: Charter) -> 
     own
     terms away from the sums: what is left must be of three silos or more.
     """
-    if not isinstance(plan.query, StatisticsTerms):
+    if plan.query is None:
         return
-    skews = sorted({one.kind for one in plan.query.statistics if isinstance(one, SKEWS)})
+    asked = plan.query.statistics if isinstance(plan.query, StatisticsTerms) else plan.query.metrics
+    skews = sorted({one.kind for one in asked if isinstance(one, (*SKEWS, SiloAccuracyMetric))})
     least = max(1, colluding_silos(spec)) + LEAST_HONEST
     if skews and plan.min_survivors < least:
         yield Finding(

@@ -18,7 +18,7 @@ from privacy.errors import Unprocessable
 from privacy.labels import classes_of
 from privacy.model_terms import ModelTerms, TensorSpec
 from privacy.plan import DpTerms, TrainingTerms, VectorTerms
-from privacy.query_skews import column_skew_form, label_skew_form, size_skew_form
+from privacy.query_skews import column_skew_form, label_skew_form, silo_accuracy_form, size_skew_form
 from privacy.query_terms import (
     AccuracyMetric,
     AucMetric,
@@ -32,6 +32,7 @@ from privacy.query_terms import (
     MeanStatistic,
     Metric,
     QueryTerms,
+    SiloAccuracyMetric,
     SizeSkewStatistic,
     Statistic,
     StatisticsTerms,
@@ -143,6 +144,8 @@ def _form(asked: Asked, data: DataSchema) -> tuple[tuple[int, ...], float]:
         return size_skew_form(asked.most)
     if isinstance(asked, ColumnSkewStatistic):
         return column_skew_form(feature_of(asked.column, data))
+    if isinstance(asked, SiloAccuracyMetric):
+        return silo_accuracy_form(asked.least)
     if isinstance(asked, CountStatistic):
         return (1,), 1.0
     classes = classes_of(data.label)

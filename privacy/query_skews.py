@@ -59,6 +59,16 @@ def column_skew_form(feature: Feature) -> tuple[Shape, float]:
     return (NUMERIC_SUMS,), math.sqrt(14.0)
 
 
+def silo_accuracy_form(least: int) -> tuple[Shape, float]:
+    """(m, m², width · r): the silo's accuracy, its square, and how far it is under a threshold, r in [0, 1].
+
+    m = (right + (L − n)⁺ / 2) / max(n, L) moves along the path by at most 1/L, m² by twice that, and width ·
+    r,
+    a ramp of slope 1, by no more than m: √6/L.
+    """
+    return (3,), math.sqrt(6.0) / least
+
+
 def _label_bounds(least: int, classes: int) -> tuple[float, float]:
     """What one patient moves p by, in L2, and H(p) / log C."""
     rare = 1.0 / least

@@ -19,8 +19,15 @@ from privacy.model_terms import ModelTerms
 
 Share = Annotated[Real, Field(ge=1e-6, le=1000)]
 Threshold = Annotated[Real, Field(gt=0, lt=1)]
-MetricName: TypeAlias = Literal["accuracy", "auc", "calibration", "confusion", "loss"]
-METRIC_NAMES: Final[tuple[MetricName, ...]] = ("accuracy", "auc", "calibration", "confusion", "loss")
+MetricName: TypeAlias = Literal["accuracy", "auc", "calibration", "confusion", "loss", "silo_accuracy"]
+METRIC_NAMES: Final[tuple[MetricName, ...]] = (
+    "accuracy",
+    "auc",
+    "calibration",
+    "confusion",
+    "loss",
+    "silo_accuracy",
+)
 """Every metric that can be released under DP; ``accuracy`` and ``loss`` of training steps as well."""
 MAX_ASKED: Final = 500
 
@@ -153,8 +160,22 @@ class CalibrationMetric(_Asked):
     bins: Annotated[int, Field(ge=2, le=100)] = 10
 
 
+class SiloAccuracyMetric(_Asked):
+    """How unequally silos are served: mean and variance of their own accuracies, and the part of them under a
+    threshold. A statistic of silos, as ``Skew``."""
+
+    kind: Literal["silo_accuracy"] = "silo_accuracy"
+    least: Annotated[int, Field(ge=2, le=10**9)]
+    """A silo with fewer records in the data set is filled up to so many, half of them right."""
+    threshold: Threshold = 0.7
+    width: Annotated[Real, Field(gt=0, le=1)] = 0.1
+    """A silo counts as under the threshold from half a width below it, and in part up to half above: without
+    this one patient could turn a whole silo."""
+
+
 Metric = Annotated[
-    LossMetric | AccuracyMetric | ConfusionMetric | AucMetric | CalibrationMetric, Field(discriminator="kind")
+    LossMetric | AccuracyMetric | ConfusionMetric | AucMetric | CalibrationMetric | SiloAccuracyMetric,
+    Field(discriminator="kind"),
 ]
 
 

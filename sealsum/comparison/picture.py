@@ -53,6 +53,7 @@ def save_comparison(report: Report, path: Path) -> None:
 
 def _curves(axes: Axes, rows: list[dict[str, Any]], report: Report, colours: dict[str, str]) -> None:
     first = report["figures"][0]
+    again = list(colours)[len(_LINES) :]
     for row in rows:
         name = row["algorithm"]
         if name in _BASELINE:
@@ -60,7 +61,14 @@ def _curves(axes: Axes, rows: list[dict[str, Any]], report: Report, colours: dic
             axes.axhline(row[first]["mean_over_silos"]["mean"], color=colour, linestyle=style, label=name)
             continue
         rounds = range(1, len(row["curve"]) + 1)
-        axes.plot(rounds, row["curve"], color=colours[name], linewidth=1.5, label=name)
+        axes.plot(
+            rounds,
+            row["curve"],
+            color=colours[name],
+            linewidth=1.5,
+            label=name,
+            linestyle="-." if name in again else "-",
+        )
     for target in report["targets"]:
         axes.axhline(target, color=RULE, linewidth=0.8, zorder=0)
     axes.set_xlabel("round")

@@ -73,9 +73,8 @@ def table_of(report: Report) -> Table:
     seeds = max((len(row["seeds"]) for row in report["rows"]), default=0)
     table = Table(title=report["split"], caption=_caption(seeds, figures))
     table.add_column("algorithm")
-    for name in figures:
-        for said in (f"{name}, mean of silos", f"{name}, worst silo", f"{name}, variance"):
-            table.add_column(said, justify="right")
+    for said in (figures[0] if figures else "figure", "worst silo", "variance", *figures[1:]):
+        table.add_column(said, justify="right")
     for target in targets:
         table.add_column(f"rounds to {target:g}", justify="right")
     table.add_column("bytes up", justify="right")
@@ -90,7 +89,9 @@ def _caption(seeds: int, figures: Sequence[FigureName]) -> str:
     lower = [name for name in figures if name in LOWER_IS_BETTER]
     better = f"; of {', '.join(lower)} lower is better" if lower else ""
     return (
-        f"± standard deviation over {seeds} seed{'s' if seeds != 1 else ''}; bytes a silo and round{better}"
+        f"means over silos ± standard deviation over {seeds} seed(s); variance between silos; bytes a "
+        "silo and "
+        f"round{better}"
     )
 
 
@@ -98,10 +99,10 @@ def _cells(row: Mapping[str, Any], figures: Sequence[FigureName], targets: Seque
     cells = [row["algorithm"]]
     if not row["seeds"]:
         return [f"{row['algorithm']}: {'; '.join(row['failures'])}"]
-    for name in figures:
-        one = row[name]
-        cells += [_shown(one["mean_over_silos"]), _shown(one["worst_silo"])]
-        cells.append(f"{one['variance_between_silos']['mean']:.4f}")
+    first = row[figures[0]]
+    cells += [_shown(first["mean_over_silos"]), _shown(first["worst_silo"])]
+    cells.append(f"{first['variance_between_silos']['mean']:.4f}")
+    cells += [_shown(row[name]["mean_over_silos"]) for name in figures[1:]]
     for target in targets:
         reached = row.get("rounds_to", {}).get(f"{target:g}")
         cells.append("" if reached is None else _reached(reached))
@@ -110,7 +111,7 @@ def _cells(row: Mapping[str, Any], figures: Sequence[FigureName], targets: Seque
 
 
 def _shown(one: Mapping[str, float]) -> str:
-    return f"{one['mean']:.3f} ± {one['spread']:.3f}"
+    return f"{one['mean']:.3f} ±{one['spread']:.3f}"
 
 
 def _reached(one: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from privacy.errors import ConfigurationError
 from sealsum.diagnosis.thresholds import (
     AT_ENDS,
     COLUMN_SKEW,
@@ -66,6 +67,24 @@ def advise(data: Tree, rounds: Tree | None = None) -> Advice:
         return Advice(verdict, f"{_SAID[verdict]}: {why}", reasons)
     verdict, why = _after(label, rounds)
     return Advice(verdict, f"{_SAID[verdict]}: {why}", (*reasons, *_of_rounds(rounds)))
+
+
+def served_sentences(answer: Tree) -> tuple[str, ...]:
+    """What an evaluation with ``silo_accuracy`` says of how silos are served.
+
+    Raises:
+        ConfigurationError: it did not ask for that.
+    """
+    for one in answer.get("metrics", ()):
+        if one["kind"] == "silo_accuracy":
+            return (
+                f"Of the evaluated model the mean accuracy of silos is {_number(one['mean'])}, its variance "
+                f"between them {_number(one['variance'])}; {_number(one['under'])} of the silos are served "
+                f"worse than {one['threshold']:g}, each silo close to that counting in part.",
+            )
+    raise ConfigurationError(
+        "evaluation: expected a query with the metric silo_accuracy; ask one by sealsum query submit"
+    )
 
 
 def _before(label: Level, broken: bool) -> tuple[Verdict, str]:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError
 from privacy.query_skews import LEAST_HONEST
-from sealsum.diagnosis.advice import advise
+from sealsum.diagnosis.advice import advise, served_sentences
 from sealsum.diagnosis.data import data_report, statistics_for
 from sealsum.diagnosis.shown import show_diagnosis
 from sealsum.job_file import JobFile, read_job_file
@@ -98,19 +98,33 @@ def ask(
 
 @click.command()
 @click.argument("name", metavar="JOB")
+@click.option(
+    "--evaluation", metavar="JOB", help="An evaluation with silo_accuracy: tell also how silos are served."
+)
 @PLOT
 @STATE
 @AGGREGATOR
 @PROXY
 @JSON
 def show(
-    name: str, plot: Path | None, state: Path, url: str | None, proxy: str | None, as_json: bool
+    name: str,
+    evaluation: str | None,
+    plot: Path | None,
+    state: Path,
+    url: str | None,
+    proxy: str | None,
+    as_json: bool,
 ) -> None:
     """Read the answer of a diagnosis that was asked before; nothing is charged again."""
     with Federation.connect(
         state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)
     ) as federation:
-        show_diagnosis(_report(federation.job(name)), plot, as_json)
+        report = _report(federation.job(name))
+        if evaluation is not None:
+            answer = answer_of(federation.job(evaluation), progress=_say)
+            report["served"] = answer
+            report["advice"]["reasons"] += served_sentences(answer)
+        show_diagnosis(report, plot, as_json)
 
 
 def query_of(

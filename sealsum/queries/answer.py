@@ -18,9 +18,9 @@ from privacy.dp.integer_noise import integer_mechanism
 from privacy.errors import ConfigurationError
 from privacy.plan import JobSpec
 from privacy.query_blocks import Asked, blocks_of, factors_of
-from privacy.query_terms import SKEWS, EvaluationTerms, StatisticsTerms
+from privacy.query_terms import SKEWS, EvaluationTerms, SiloAccuracyMetric, StatisticsTerms
 from sealsum.queries.metrics import read_metric
-from sealsum.queries.skews import read_skew
+from sealsum.queries.skews import read_silo_accuracy, read_skew
 from sealsum.queries.statistics import read_statistic
 
 
@@ -79,5 +79,7 @@ def _read(
 ) -> dict[str, Any]:
     if isinstance(asked, SKEWS):
         return read_skew(asked, job.data, values, error, survivors)
+    if isinstance(asked, SiloAccuracyMetric):
+        return read_silo_accuracy(asked, values, error, survivors)
     read = read_statistic if isinstance(job.query, StatisticsTerms) else read_metric
     return read(asked, job.data, values, error)

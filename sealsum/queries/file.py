@@ -114,7 +114,7 @@ class QueryFile(Frozen):
 
     @model_validator(mode="after")
     def _silos_hold_what_is_said_of_them(self) -> Self:
-        asked = self.query.statistics if isinstance(self.query, StatisticsTerms) else ()
+        asked = self.query.statistics if isinstance(self.query, StatisticsTerms) else self.query.metrics
         for one in asked:
             named = {"least": getattr(one, "least", 0), "most": getattr(one, "most", 0)}
             for field, value in named.items():

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privacy.labels import classes_of
 from privacy.query_blocks import feature_of
 from privacy.query_skews import entropy_scale
-from privacy.query_terms import LabelSkewStatistic, SizeSkewStatistic, Skew
+from privacy.query_terms import LabelSkewStatistic, SiloAccuracyMetric, SizeSkewStatistic, Skew
 from privacy.schema import CategoricalFeature, DataSchema, Feature, NumericFeature
 from sealsum.queries.estimates import LEAST_COUNT, Estimate, estimates, ratio, reported, scaled
 from sealsum.queries.statistics import label_names
@@ -43,6 +43,27 @@ def read_skew(asked: Skew, data: DataSchema, values: Vector, error: float, silos
     if isinstance(feature, CategoricalFeature):
         return report | _categories(values.reshape(2, -1), error)
     return report | _numbers(feature, values.ravel(), error)
+
+
+def read_silo_accuracy(asked: SiloAccuracyMetric, values: Vector, error: float, silos: int) -> dict[str, Any]:
+    """Mean and variance of silos' accuracies, and the part of the silos under the threshold, for JSON.
+
+    Args:
+        values: float64[3], as ``read_skew`` takes its own.
+    """
+    flat = values.ravel()
+
+    def variance(sums: Vector) -> float:
+        return float(sums[1] / silos - (sums[0] / silos) ** 2)
+
+    return {
+        "kind": "silo_accuracy",
+        "silos": silos,
+        "threshold": asked.threshold,
+        "mean": Estimate(float(flat[0]) / silos, error / silos).report(),
+        "variance": of_sums(variance, flat, error).report(),
+        "under": Estimate(float(flat[2]) / (silos * asked.width), error / (silos * asked.width)).report(),
+    }
 
 
 def of_sums(figure: Callable[[Vector], float], values: Vector, error: float) -> Estimate:

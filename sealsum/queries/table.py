@@ -112,7 +112,14 @@ def _column_skew(one: Mapping[str, Any]) -> Iterator[Row]:
             yield _number(f"{one['column']}: {said}", one[name])
 
 
+def _silo_accuracy(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number("accuracy, mean over silos", one["mean"])
+    yield _number("accuracy, variance between silos", one["variance"])
+    yield _number(f"part of the silos under {one['threshold']:g}", one["under"])
+
+
 _ROWS = {
+    "silo_accuracy": _silo_accuracy,
     "label_skew": _label_skew,
     "size_skew": _size_skew,
     "column_skew": _column_skew,

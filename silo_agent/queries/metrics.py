@@ -18,8 +18,10 @@ from privacy.query_terms import (
     EvaluationTerms,
     LossMetric,
     Metric,
+    SiloAccuracyMetric,
 )
 from silo_agent.data.records import Records
+from silo_agent.queries.skews import silo_accuracy
 from silo_agent.queries.units import counted, shares_of
 
 Vector = NDArray[np.float64]
@@ -57,6 +59,8 @@ class _Scored:
         if isinstance(metric, AccuracyMetric):
             wrong = (self._predicted(metric.threshold) != self._labels).astype(np.intp)
             return counted(wrong, self._shares, 2)
+        if isinstance(metric, SiloAccuracyMetric):
+            return silo_accuracy(metric, self._predicted(0.5) == self._labels, self._shares)
         if isinstance(metric, ConfusionMetric):
             cell = self._labels * self._classes + self._predicted(metric.threshold)
             return counted(cell, self._shares, self._classes**2)

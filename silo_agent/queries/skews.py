@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.query_skews import entropy_scale
-from privacy.query_terms import LabelSkewStatistic, SizeSkewStatistic
+from privacy.query_terms import LabelSkewStatistic, SiloAccuracyMetric, SizeSkewStatistic
 from privacy.schema import CategoricalFeature, Feature
 from silo_agent.data.records import Records
 from silo_agent.queries.units import counted
@@ -63,6 +63,15 @@ def category_skew(feature: Feature, chosen: NDArray[np.intp], shares: Vector) ->
     counts = counted(chosen, shares, len(feature.categories) + 1)
     whole = float(counts.sum())
     return np.concatenate([counts, [_squared(float(count), whole) for count in counts]])
+
+
+def silo_accuracy(asked: SiloAccuracyMetric, right: NDArray[np.bool_], shares: Vector) -> Vector:
+    """(m, m², width · r), float64[3]: r is 1 where m is half a width under the threshold, 0 as far above."""
+    count = float(shares.sum())
+    lacking = max(0.0, asked.least - count)
+    mean = (float(shares[right].sum()) + lacking / 2) / max(count, float(asked.least))
+    under = min(max(asked.threshold + asked.width / 2 - mean, 0.0), asked.width)
+    return np.array([mean, mean * mean, under])
 
 
 def _squared(total: float, count: float) -> float:
