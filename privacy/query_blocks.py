@@ -18,6 +18,7 @@ from privacy.errors import Unprocessable
 from privacy.labels import classes_of
 from privacy.model_terms import ModelTerms, TensorSpec
 from privacy.plan import DpTerms, TrainingTerms, VectorTerms
+from privacy.query_outcomes import OUTCOMES, outcome_form
 from privacy.query_skews import column_skew_form, label_skew_form, silo_accuracy_form, size_skew_form
 from privacy.query_terms import (
     AccuracyMetric,
@@ -28,7 +29,6 @@ from privacy.query_terms import (
     HistogramStatistic,
     LabelSkewStatistic,
     LabelStatistic,
-    LossMetric,
     MeanStatistic,
     Metric,
     QueryTerms,
@@ -145,14 +145,14 @@ def _form(asked: Asked, data: DataSchema) -> tuple[tuple[int, ...], float]:
     if isinstance(asked, ColumnSkewStatistic):
         return column_skew_form(feature_of(asked.column, data))
     if isinstance(asked, SiloAccuracyMetric):
+        classes_of(data.label)  # refuses what has no accuracy
         return silo_accuracy_form(asked.least)
     if isinstance(asked, CountStatistic):
         return (1,), 1.0
-    classes = classes_of(data.label)
+    if isinstance(asked, OUTCOMES):
+        return outcome_form(asked, data.label)
     if isinstance(asked, LabelStatistic):
-        return (classes,), 1.0
-    if isinstance(asked, AccuracyMetric):
-        return (2,), 1.0
+        return (classes_of(data.label),), 1.0
     if isinstance(asked, MeanStatistic | VarianceStatistic):
         if not isinstance(feature_of(asked.column, data), NumericFeature):
             raise Unprocessable(f"query: expected a numeric column for a {asked.kind}, got {asked.column}")
@@ -160,9 +160,10 @@ def _form(asked: Asked, data: DataSchema) -> tuple[tuple[int, ...], float]:
         return (numbers,), math.sqrt(numbers)
     if isinstance(asked, HistogramStatistic):
         bins = bins_of(asked, data)
-        return ((classes, bins) if asked.by_label else (bins,)), 1.0
-    if isinstance(asked, LossMetric):
-        return (2,), math.sqrt(2)
+        return ((classes_of(data.label), bins) if asked.by_label else (bins,)), 1.0
+    classes = classes_of(data.label)
+    if isinstance(asked, AccuracyMetric):
+        return (2,), 1.0
     if isinstance(asked, ConfusionMetric):
         return (classes, classes), 1.0
     if classes != 2:

@@ -8,7 +8,7 @@ squared norm each block gets, relative to the others (``privacy.query_blocks``).
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
@@ -19,15 +19,10 @@ from privacy.model_terms import ModelTerms
 
 Share = Annotated[Real, Field(ge=1e-6, le=1000)]
 Threshold = Annotated[Real, Field(gt=0, lt=1)]
-MetricName: TypeAlias = Literal["accuracy", "auc", "calibration", "confusion", "loss", "silo_accuracy"]
-METRIC_NAMES: Final[tuple[MetricName, ...]] = (
-    "accuracy",
-    "auc",
-    "calibration",
-    "confusion",
-    "loss",
-    "silo_accuracy",
-)
+MetricName: TypeAlias = Literal[
+    "accuracy", "auc", "calibration", "concordance", "confusion", "dice", "error", "loss", "silo_accuracy"
+]
+METRIC_NAMES: Final[tuple[MetricName, ...]] = get_args(MetricName)
 """Every metric that can be released under DP; ``accuracy`` and ``loss`` of training steps as well."""
 MAX_ASKED: Final = 500
 
@@ -124,7 +119,7 @@ class StatisticsTerms(Frozen):
 
 
 class LossMetric(_Asked):
-    """Mean binary cross-entropy, each record's capped."""
+    """Mean of the loss that models are trained on, each record's within [0, cap]."""
 
     kind: Literal["loss"] = "loss"
     cap: Annotated[Real, Field(gt=0, le=100)] = 4.0
@@ -173,8 +168,45 @@ class SiloAccuracyMetric(_Asked):
     this one patient could turn a whole silo."""
 
 
+class ErrorMetric(_Asked):
+    """Of a predicted number: mean absolute error, and the root of the mean squared error."""
+
+    kind: Literal["error"] = "error"
+    cap: Annotated[Real, Field(gt=0, le=1)] = 1.0
+    """As part of the label's public range; a larger error counts as this."""
+
+
+class DiceMetric(_Asked):
+    """Of a predicted mask: the mean over records of 2·|P ∩ Y| / (|P| + |Y|), each a number in [0, 1]."""
+
+    kind: Literal["dice"] = "dice"
+    threshold: Threshold = 0.5
+
+
+class ConcordanceMetric(_Asked):
+    """Of survival times: Harrell's C over all silos, from one histogram of times, events and log-hazards.
+
+    Times that share a bin are not compared, and log-hazards that share one count half.
+    """
+
+    kind: Literal["concordance"] = "concordance"
+    time_bins: Annotated[int, Field(ge=2, le=100)] = 10
+    """Equally wide up to the label's horizon; one more holds who lived past it."""
+    bins: Annotated[int, Field(ge=2, le=200)] = 20
+    reach: Annotated[Real, Field(gt=0, le=100)] = 4.0
+    """Bins are equally wide over log-hazards from −reach to reach; beyond fall into the outer ones."""
+
+
 Metric = Annotated[
-    LossMetric | AccuracyMetric | ConfusionMetric | AucMetric | CalibrationMetric | SiloAccuracyMetric,
+    LossMetric
+    | AccuracyMetric
+    | ConfusionMetric
+    | AucMetric
+    | CalibrationMetric
+    | ErrorMetric
+    | DiceMetric
+    | ConcordanceMetric
+    | SiloAccuracyMetric,
     Field(discriminator="kind"),
 ]
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from privacy.query_blocks import Asked
-from privacy.query_terms import AccuracyMetric, AucMetric, CalibrationMetric, ConfusionMetric, LossMetric
+from privacy.query_outcomes import OUTCOMES
+from privacy.query_terms import AccuracyMetric, AucMetric, CalibrationMetric, ConfusionMetric
 from privacy.schema import DataSchema
 from sealsum.queries.estimates import (
     LEAST_COUNT,
@@ -20,8 +21,8 @@ from sealsum.queries.estimates import (
     part_of,
     ratio,
     reported,
-    scaled,
 )
+from sealsum.queries.outcomes import read_outcome
 from sealsum.queries.statistics import label_names
 
 Numbers = NDArray[np.float64]
@@ -37,10 +38,8 @@ def read_metric(asked: Asked, data: DataSchema, values: Numbers, error: float) -
         values: its block, float64 in the block's shape, divided by the block's factor.
         error: standard error of each of them.
     """
-    if isinstance(asked, LossMetric):
-        count, capped = estimates(values, error)
-        mean = scaled(ratio(capped, count), asked.cap)
-        return {"kind": "loss", "cap": asked.cap, "count": count.report(), "loss": reported(mean)}
+    if isinstance(asked, OUTCOMES):
+        return read_outcome(asked, data, values, error)
     if isinstance(asked, AccuracyMetric):
         right, wrong = estimates(values, error)
         return {
@@ -73,7 +72,21 @@ def _confusion(asked: ConfusionMetric, names: list[str], values: Numbers, error:
             "specificity": reported(part_of(true_negative, false_positive)),
             "precision": reported(part_of(true_positive, false_positive)),
         }
-    return report
+    return report | {"classes": [_one_class(name, place, matrix) for place, name in enumerate(names)]}
+
+
+def _one_class(name: str, place: int, matrix: list[list[Estimate]]) -> dict[str, Any]:
+    """Recall, precision and F1 = 2·TP / (2·TP + FP + FN)."""
+    right = matrix[place][place]
+    missed = linear([(1.0, cell) for other, cell in enumerate(matrix[place]) if other != place])
+    called = linear([(1.0, row[place]) for other, row in enumerate(matrix) if other != place])
+    twice = linear([(2.0, right)])
+    return {
+        "label": name,
+        "recall": reported(part_of(right, missed)),
+        "precision": reported(part_of(right, called)),
+        "f1": reported(part_of(twice, linear([(1.0, missed), (1.0, called)]))),
+    }
 
 
 def _area(asked: AucMetric, values: Numbers, error: float) -> dict[str, Any]:

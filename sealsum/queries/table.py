@@ -76,6 +76,22 @@ def _confusion(one: Mapping[str, Any]) -> Iterator[Row]:
     for name in ("sensitivity", "specificity", "precision"):
         if name in one:
             yield _number(f"{name} at {one['threshold']:g}", one[name])
+    for row in one["classes"]:
+        for name in ("recall", "precision", "f1"):
+            yield _number(f"{row['label']}: {'F1' if name == 'f1' else name}", row[name])
+
+
+def _error(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number(f"{one['column']}: mean absolute error", one["mae"])
+    yield _number(f"{one['column']}: root mean squared error", one["rmse"])
+
+
+def _dice(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number(f"Dice at {one['threshold']:g}, mean over records", one["dice"])
+
+
+def _concordance(one: Mapping[str, Any]) -> Iterator[Row]:
+    yield _number("concordance", one["concordance"])
 
 
 def _auc(one: Mapping[str, Any]) -> Iterator[Row]:
@@ -132,5 +148,8 @@ _ROWS = {
     "accuracy": _accuracy,
     "confusion": _confusion,
     "auc": _auc,
+    "concordance": _concordance,
+    "dice": _dice,
+    "error": _error,
     "calibration": _calibration,
 }

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_softmax
+from scipy.special import expit
 
+from privacy.query_outcomes import OUTCOMES
 from privacy.query_terms import (
     AccuracyMetric,
     AucMetric,
     CalibrationMetric,
     ConfusionMetric,
     EvaluationTerms,
-    LossMetric,
     Metric,
     SiloAccuracyMetric,
 )
 from silo_agent.data.records import Records
+from silo_agent.queries.outcomes import outcome_sums
 from silo_agent.queries.skews import silo_accuracy
 from silo_agent.queries.units import counted, shares_of
 
@@ -33,14 +34,22 @@ def metric_sums(terms: EvaluationTerms, records: Records, scores: NDArray[np.flo
     Args:
         scores: float64[n, outputs]: one logit, or one for each class.
     """
+    return [
+        outcome_sums(metric, records, scores)
+        if isinstance(metric, OUTCOMES)
+        else _scored(records, scores).sum(metric)
+        for metric in terms.metrics
+    ]
+
+
+def _scored(records: Records, scores: NDArray[np.float64]) -> _Scored:
     known = np.isfinite(scores).all(axis=1) & (records.labels >= 0) & (records.labels < records.classes)
-    scored = _Scored(
+    return _Scored(
         scores=scores[known],
         labels=records.labels[known].astype(np.intp),
         shares=shares_of(records)[known],
         classes=records.classes,
     )
-    return [scored.sum(metric) for metric in terms.metrics]
 
 
 class _Scored:
@@ -53,9 +62,6 @@ class _Scored:
 
     def sum(self, metric: Metric) -> Vector:
         """Σ over records of share · block."""
-        if isinstance(metric, LossMetric):
-            capped = np.minimum(self._losses(), metric.cap) / metric.cap
-            return np.array([self._shares.sum(), self._shares @ capped])
         if isinstance(metric, AccuracyMetric):
             wrong = (self._predicted(metric.threshold) != self._labels).astype(np.intp)
             return counted(wrong, self._shares, 2)
@@ -66,15 +72,9 @@ class _Scored:
             return counted(cell, self._shares, self._classes**2)
         if isinstance(metric, AucMetric):
             return self._histograms(metric)
-        return self._reliability(metric)
-
-    def _losses(self) -> Vector:
-        if self._classes == 2:
-            logit = self._scores[:, 0]
-            binary: Vector = np.logaddexp(0.0, np.where(self._labels == 1, -logit, logit))
-            return binary
-        chances: Vector = log_softmax(self._scores, axis=1)
-        return -chances[np.arange(len(self._labels)), self._labels]
+        if isinstance(metric, CalibrationMetric):
+            return self._reliability(metric)
+        raise TypeError(f"{metric.kind}: expected a metric of classes")
 
     def _predicted(self, threshold: float) -> NDArray[np.intp]:
         if self._classes == 2:
