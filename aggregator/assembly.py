@@ -21,6 +21,7 @@ from aggregator.operators.web import add_people_routes
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
 from aggregator.presence import Bell, Presence
 from aggregator.readiness import Readiness
+from aggregator.resuming import left_open
 from aggregator.round_flow import RoundFlow
 from aggregator.run_loop import RunLoop
 from aggregator.schemes.additive import AdditiveFlow
@@ -113,6 +114,8 @@ def assemble_aggregator(
         presence=Presence(settings.presence_s, bell, time.monotonic),
         readiness=Readiness(store, settings.approval_wait_s, time.time),
     )
+    with store.read() as view:
+        state.coming_back.update(one.plan.context for one in left_open(view, state.me))
     submissions = Submissions(state, settings.model_bytes_max, settings.storage_bytes_max)
     share_servers = servers or _share_servers(identity, held)
     schemes: dict[SchemeName, SchemeFlow] = {

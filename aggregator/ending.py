@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from aggregator.desk_rows import forget_desk
 from aggregator.job_rows import JobRow, add_model, change_job, job_row
 from aggregator.key_rows import forget_keys
 from aggregator.round import Round
@@ -44,6 +45,7 @@ def publish(
     )
     with state.store.write() as transaction:
         size = FLOAT_BYTES * plan.parameters
+        forget_desk(transaction, plan)
         add_model(transaction, model_out, plan.architecture, size, published=True)
         transaction.add_message(plan.context, state.me, state.sign(result, "result", plan.context))
         transaction.set_phase(plan.context, phase, duration_ms=duration_ms)
@@ -76,6 +78,7 @@ def abort(
     with state.store.write() as transaction:
         if answers is not None:
             answers.store_answers(transaction)
+        forget_desk(transaction, plan)
         job = job_row(transaction, plan.job)
         aborts = job.aborts + int(blamed)
         job_state, why = _after_abort(job, plan, aborts, aborts_max, reason)

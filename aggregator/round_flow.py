@@ -7,17 +7,20 @@ sum may be opened is the scheme's (``aggregator/schemes``); opening is ``aggrega
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Collection, Mapping
 
 from aggregator.charter_change import leave_out_revoked
 from aggregator.desk import Desk
+from aggregator.desk_rows import DeskJournal
 from aggregator.ending import abort, publish
 from aggregator.job_rows import JobRow, change_job
 from aggregator.opening import SumImplausible, open_sum
 from aggregator.opening_further import open_further
 from aggregator.received import open_offer
+from aggregator.resuming import LeftOpen, reopen
 from aggregator.round import Round
 from aggregator.schemes.flow import OpenedSum, SchemeFlow, Stopping
 from aggregator.state import AggregatorState, OpenRound
@@ -31,9 +34,9 @@ from privacy.update import digest_under
 from privacy.wire.envelope import Envelope
 from privacy.wire.messages import RoundOffer
 
-STOPPING = "the aggregator is shutting down"
 Faults = (PeerFault, PolicyRefusal, SumImplausible)
 """What ends a round with a reason. Anything else is our own failure and ends the process."""
+_log = logging.getLogger("sealsum.aggregator")
 
 
 class RoundFlow:
@@ -73,7 +76,7 @@ class RoundFlow:
         return admitted, offer
 
     async def run(self, job: JobRow, silos: Collection[SiloId]) -> None:
-        """One round: it ends published or aborted, with a signed result either way.
+        """One round: it ends published or aborted, with a signed result either way, unless the process ends.
 
         Raises:
             PolicyRefusal: our own gate refuses the plan; no round has begun.
@@ -97,23 +100,35 @@ class RoundFlow:
             )
             change_job(transaction, plan.job, state="running", round=plan.round)
             self._state.witnesses.offered(transaction)
-        current = OpenRound(Round(plan), admitted, offer, Desk(scheme.steps))
+        desk = Desk(scheme.steps, DeskJournal(self._state.store, plan.context, scheme.unkept))
+        await self._play(OpenRound(Round(plan), admitted, offer, desk), started, resumed=False)
+
+    async def go_on(self, left: LeftOpen) -> None:
+        """Take up a round whose opening is not on record, with the same cohort; it ends as ``run`` says.
+
+        Raises:
+            PeerFault, PolicyRefusal: under the charter in force now it would not be admitted.
+        """
+        current = await asyncio.to_thread(reopen, self._state, self._schemes, left)
+        _log.info("round_taken_up", extra={"context": current.ctx, "phase": left.phase})
+        await self._play(current, time.monotonic() - left.elapsed_s, resumed=True)
+
+    async def _play(self, current: OpenRound, started: float, *, resumed: bool) -> None:
+        scheme = self._schemes[current.round.plan.scheme]
         try:
             await scheme.announce(current)
+            if resumed:
+                await scheme.recall(current)
             self._state.current = current
+            self._state.coming_back.discard(current.ctx)
             leave_out_revoked(self._state)
             self._state.bell.ring()
             opened = await scheme.open(current)
             await self.open_and_publish(current.round, opened, started)
         except Stopping:
-            abort(
-                self._state,
-                current.round,
-                STOPPING,
-                answers=current,
-                aborts_max=self._aborts_max,
-                blamed=False,
-            )
+            # Its answers stay where they are, and the next process goes on with it.
+            _log.info("round_left_open", extra={"context": current.ctx})
+            self._state.coming_back.add(current.ctx)
         except Faults as fault:
             abort(
                 self._state,

@@ -1,7 +1,8 @@
 """The loop that drives jobs, one after another: wait for silos, run a round, until each job has ended.
 
-Waits on events only. After a restart it first ends what was left open: a round before its opening is
-aborted, a round whose opening is on record is opened for the very same survivors and published.
+Waits on events only. After a restart it first goes on with what was left open: a round before its opening
+with the same plan, cohort and answers, a round whose opening is on record by opening it for the very same
+survivors. What cannot go on ends with its reason.
 """
 
 from __future__ import annotations
@@ -17,15 +18,13 @@ from aggregator.charter_change import enter_charter
 from aggregator.ending import abort, fail_job
 from aggregator.job_rows import JobRow, budget_refusers, job_row, open_job_digests, open_jobs
 from aggregator.readiness import Judged
+from aggregator.resuming import left_open, plan_of
 from aggregator.round import Round
 from aggregator.round_flow import Faults, RoundFlow
 from aggregator.state import AggregatorState
-from aggregator.store import Reader
 from aggregator.tables import rounds
 from policies.planning import silos_needed
 from privacy.ids import Context, Digest, PartyId, SiloId
-from privacy.plan import RoundPlan
-from privacy.wire.messages import RoundOffer
 
 RESTARTED = "aggregator restarted"
 _A_LONG_TIME_S = 3600.0
@@ -63,22 +62,24 @@ class RunLoop:
                 self._scrubbing.cancel()
 
     async def recover(self) -> None:
-        """End the rounds that a crash left open."""
+        """Go on with the round that a crash left open."""
         with self._state.store.write() as transaction:
             transaction.record("started", party=self._state.me, charter=self._state.held.charter.digest)
-        query = select(rounds.c.ctx, rounds.c.phase).where(rounds.c.phase.not_in(("published", "aborted")))
         with self._state.store.read() as view:
-            left = [(Context(Digest(row.ctx)), row.phase) for row in view.connection.execute(query)]
-        for ctx, phase in left:
-            with self._state.store.read() as view:
-                round_ = Round(_plan_of(view, ctx, self._state.me), phase)
-            if phase != "opening":
-                abort(self._state, round_, RESTARTED, aborts_max=self._aborts_max, blamed=False)
-                continue
+            left = left_open(view, self._state.me)
+        for one in left:
+            opening = one.phase == "opening"
             try:
-                await self._flow.resume(round_, time.monotonic())
+                if opening:
+                    await self._flow.resume(Round(one.plan, "opening"), time.monotonic() - one.elapsed_s)
+                else:
+                    await self._flow.go_on(one)
             except Faults as fault:
-                abort(self._state, round_, f"{RESTARTED}; {fault}", aborts_max=self._aborts_max)
+                round_ = Round(one.plan, "opening" if opening else "collecting")
+                reason = f"{RESTARTED}; {fault}"
+                abort(self._state, round_, reason, aborts_max=self._aborts_max, blamed=opening)
+            if not self._state.bell.silent:
+                self._state.coming_back.discard(one.plan.context)
         self._forget_ended_jobs()
         self._scrub_soon()
 
@@ -193,7 +194,7 @@ class RunLoop:
             for ctx in pending:
                 with self._state.store.read() as view:
                     result = view.message(ctx, "result", self._state.me)
-                    plan = _plan_of(view, ctx, self._state.me)
+                    plan = plan_of(view, ctx, self._state.me)
                 if result is not None and await self._flow.finish(plan, result):
                     with self._state.store.write() as transaction:
                         transaction.connection.execute(
@@ -202,10 +203,3 @@ class RunLoop:
                     done += 1
             if done == 0:
                 return  # nothing left, or servers that do not answer now: after the next round again
-
-
-def _plan_of(view: Reader, ctx: Context, me: PartyId) -> RoundPlan:
-    """The plan of a round of ours: verified before it was stored; under a later charter it may not open."""
-    offer = view.message(ctx, "offer", me)
-    assert offer is not None  # noqa: S101 - stored in the same transaction as the round
-    return RoundOffer.model_validate_json(offer.body).plan

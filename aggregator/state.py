@@ -10,6 +10,7 @@ from aggregator.blobs import Directory
 from aggregator.desk import Desk
 from aggregator.held_charter import HeldCharter
 from aggregator.ledger_heads import witness
+from aggregator.not_now import ComingBack
 from aggregator.presence import Bell, Presence
 from aggregator.readiness import Readiness
 from aggregator.round import Round
@@ -19,6 +20,7 @@ from aggregator.succession import Succession
 from aggregator.witnesses import Witnesses
 from policies.gates import AdmittedPlan
 from policies.rules_submission import Manifest
+from privacy.errors import OutOfOrder, SealsumError
 from privacy.ids import Context, Digest, PartyId, ServerId, SiloId
 from privacy.keystore import Identity
 from privacy.wire.envelope import Envelope, MessageKind, Verified, sign_message
@@ -45,6 +47,12 @@ class OpenRound:
     offer: Envelope
     desk: Desk = field(default_factory=Desk)
     noted: dict[tuple[MessageKind, SiloId], Noted] = field(default_factory=dict)
+    interrupted: list[float] = field(default_factory=list)
+    """After a restart: seconds left of the wait that it interrupted, until that wait has begun again."""
+
+    def seconds_left(self) -> float:
+        """How long the wait that begins now may last."""
+        return self.interrupted.pop() if self.interrupted else float(self.round.plan.deadline_s)
 
     def store_answers(self, transaction: Writer) -> None:
         """Write what was noted, with its log entries, in the transaction of the round's next phase."""
@@ -81,8 +89,16 @@ class AggregatorState:
     readiness: Readiness
     """Which silos will take part in which job."""
     current: OpenRound | None = None
+    coming_back: set[Context] = field(default_factory=set)
+    """Rounds that were open when the process before this one ended: callers are asked for patience."""
     brought: set[ServerId] = field(default_factory=set)
     """Share servers that this process has brought the newest charter to."""
+
+    def over_or_coming_back(self, ctx: Context) -> SealsumError:
+        """Why nothing is taken for a round that is not the open one."""
+        if ctx in self.coming_back:
+            return ComingBack(f"round {ctx[:16]}…: it is being taken up after a restart; ask again")
+        return OutOfOrder(f"round {ctx[:16]}…: it is over")
 
     @property
     def held(self) -> HeldCharter:

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 
-from aggregator.tables import ledger_heads, log_entries, messages, openings, rounds, seeds
+from aggregator.tables import (
+    desk_answers,
+    desk_steps,
+    ledger_heads,
+    log_entries,
+    messages,
+    openings,
+    rounds,
+    seeds,
+)
 
 PHASE: Final = select(rounds.c.phase).where(rounds.c.ctx == bindparam("ctx"))
 MESSAGE: Final = select(messages.c.envelope).where(
@@ -55,6 +64,18 @@ LAST_LOG_NODES: Final = (
     select(log_entries.c.seq, log_entries.c.nodes).order_by(log_entries.c.seq.desc()).limit(1)
 )
 LOG_NODES: Final = select(log_entries.c.nodes).where(log_entries.c.seq == bindparam("seq"))
+DESK_ANSWERS: Final = (
+    select(desk_answers.c.step, desk_answers.c.silo, desk_answers.c.envelopes)
+    .where(desk_answers.c.ctx == bindparam("ctx"))
+    .order_by(desk_answers.c.silo)
+)
+DESK_STEPS: Final = select(desk_steps.c.step, desk_steps.c.closed_at).where(
+    desk_steps.c.ctx == bindparam("ctx")
+)
+ADD_DESK_ANSWER: Final = insert(desk_answers)
+CLOSE_DESK_STEP: Final = insert(desk_steps)
+FORGET_DESK_ANSWERS: Final = delete(desk_answers).where(desk_answers.c.ctx == bindparam("ctx"))
+FORGET_DESK_STEPS: Final = delete(desk_steps).where(desk_steps.c.ctx == bindparam("ctx"))
 ADD_LOG_ENTRY: Final = insert(log_entries)
 ADD_MESSAGE: Final = insert(messages)
 ADD_OPENING: Final = insert(openings)

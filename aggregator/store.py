@@ -190,7 +190,15 @@ class Writer(Reader):
         Raises:
             Conflict: this context, or this round number of this job, has been used.
         """
-        row = {"ctx": ctx, "job": job, "round": number, "phase": phase, "duration_ms": 0, "scrubbed": False}
+        row = {
+            "ctx": ctx,
+            "job": job,
+            "round": number,
+            "phase": phase,
+            "duration_ms": 0,
+            "scrubbed": False,
+            "began_at": unix_ms(),
+        }
         try:
             self.connection.execute(ADD_ROUND, row)
         except IntegrityError as error:
@@ -229,6 +237,11 @@ class Writer(Reader):
             self.connection.execute(ADD_OPENING, {"ctx": ctx, "survivors": survivors})
         except IntegrityError as error:
             raise Conflict(f"opening {ctx[:16]}…: this round has been opened; a second is refused") from error
+
+
+def unix_ms() -> int:
+    """Now, in Unix milliseconds: what a restart can compare with; no monotonic clock outlives a process."""
+    return time.time_ns() // 1_000_000
 
 
 def stored_envelope(raw: bytes) -> Envelope:

@@ -234,7 +234,12 @@ class Submissions:
         if refusal.message.silo != silo:
             raise Unprocessable(f"refusal.silo: expected {silo}, got {refusal.message.silo}")
         current.round.check_answer(silo, "refusal")
-        self._answered(current, silo, "refusal", Noted(silo, envelope, {"rule": refusal.message.rule}))
+        rule = refusal.message.rule
+        # At once: nobody else knows of it, and a restart would wait for this silo.
+        with self._state.store.write() as transaction:
+            if transaction.add_message(current.ctx, silo, envelope):
+                transaction.record("silo_refused", context=current.ctx, silo=silo, rule=rule)
+        self._answered(current, silo, "refusal", Noted(silo, envelope, {"rule": rule}))
 
     def _known(self, silo: SiloId, ctx: Context, envelope: Envelope) -> bool:
         """Whether the very same message came before: a lost answer is given again, in any phase.
@@ -255,11 +260,11 @@ class Submissions:
     def _open_round(self, ctx: Context) -> OpenRound:
         current = self._state.current
         if current is None or current.ctx != ctx:
-            raise OutOfOrder(f"round {ctx[:16]}…: it is over")
+            raise self._state.over_or_coming_back(ctx)
         return current
 
     def _answered(self, current: OpenRound, silo: SiloId, answer: Answer, noted: Noted) -> None:
-        """Note an answer; it is stored with the next phase, as a crash before that aborts the round."""
+        """Note an answer. A manifest is stored with the next phase: until then the share servers have it."""
         with self._state.presence.call(silo):
             current.round.answered(silo, answer)
         current.noted[noted.envelope.kind, silo] = noted

@@ -89,9 +89,11 @@ rounds: Final = Table(
     Column("phase", String(16), nullable=False),
     Column("duration_ms", Integer, nullable=False),
     Column("scrubbed", Boolean, nullable=False),
+    Column("began_at", BigInteger, nullable=True),
     UniqueConstraint("job", "round", name="a_round_number_never_repeats"),
 )
-"""``scrubbed``: every share server has confirmed that it deleted its shares."""
+"""``scrubbed``: every share server has confirmed that it deleted its shares. ``began_at``: Unix milliseconds,
+so that a restart knows what is left of a deadline; of rounds of earlier releases it is unknown."""
 
 messages: Final = Table(
     "messages",
@@ -166,6 +168,40 @@ readiness: Final = Table(
     PrimaryKeyConstraint("job", "silo", name="one_answer_per_silo_and_job"),
 )
 """The latest answer of each silo, as it signed it; ``job`` is a digest."""
+
+desk_answers: Final = Table(
+    "desk_answers",
+    metadata,
+    Column("ctx", String(64), ForeignKey("rounds.ctx"), nullable=False),
+    Column("step", String(16), nullable=False),
+    Column("silo", String(63), nullable=False),
+    Column("envelopes", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("ctx", "step", "silo", name="one_answer_per_step_and_silo"),
+)
+"""What the aggregator believed of a silo in a step of an open round, as it came: a JSON list of envelopes.
+Steps whose messages could open something are never here; all of a round's go with its end."""
+
+desk_steps: Final = Table(
+    "desk_steps",
+    metadata,
+    Column("ctx", String(64), ForeignKey("rounds.ctx"), nullable=False),
+    Column("step", String(16), nullable=False),
+    Column("closed_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("ctx", "step", name="a_step_closes_once"),
+)
+"""Steps of open rounds that take nobody's answer any more. ``closed_at``: Unix milliseconds."""
+
+leases: Final = Table(
+    "leases",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    Column("token", BigInteger, nullable=False),
+    Column("holder", String(32), nullable=False),
+    Column("address", String(255), nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+"""Which of several processes drives the rounds, until when by the database's clock (Unix milliseconds), and
+where it listens. ``token`` grows by one with each new holder: whoever has an older one writes nothing."""
 
 openings: Final = Table(
     "openings",

@@ -48,9 +48,10 @@ class Uploads:
         with self._state.presence.call(silo):
             new = await self._state.parts.receive(body, digest, sha256_of, *segments, limit=limit)
         if self._state.current is None or self._state.current.ctx != ctx:
-            # The round ended while these bytes arrived: its scrubbing is done again.
-            self._state.parts.scrub(ctx)
-            raise OutOfOrder("round: it ended while this file arrived")
+            if ctx not in self._state.coming_back:
+                # The round ended while these bytes arrived: its scrubbing is done again.
+                self._state.parts.scrub(ctx)
+            raise self._state.over_or_coming_back(ctx)
         return new
 
     async def fetch(self, ctx: Context, silo: SiloId, name: str, index: int) -> bytes:
@@ -105,7 +106,7 @@ class Uploads:
     def _open_round(self, ctx: Context, silo: SiloId) -> OpenRound:
         current = self._state.current
         if current is None or current.ctx != ctx:
-            raise OutOfOrder(f"round {ctx[:16]}…: it is over")
+            raise self._state.over_or_coming_back(ctx)
         if silo not in current.round.plan.silos:
             raise NotAllowed(f"silo {silo}: it is not in this round's cohort")
         return current

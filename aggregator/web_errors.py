@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aggregator.not_now import NotNow
 from aggregator.operators.operator import Operator
 from policies.findings import PolicyRefusal
 from privacy.errors import PeerFault, SealsumError
@@ -48,8 +49,10 @@ def install_problems(app: FastAPI, on_refused: OnRefused | None = None) -> None:
 
     async def refusal(request: Request, error: Exception) -> Response:
         status, kind, title, extra = _describe(error)
-        detail = str(error) if status < 500 else _HIDDEN
-        if status >= 500:
+        detail = str(error) if status < 500 or isinstance(error, NotNow) else _HIDDEN
+        if isinstance(error, NotNow):
+            _log.warning("not_now", extra=_fields(request, status, kind))
+        elif status >= 500:
             _log.error("request_failed", extra=_fields(request, status, kind), exc_info=error)
         else:
             _log.warning("request_refused", extra=_fields(request, status, kind))
@@ -133,6 +136,8 @@ def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
         return 422, "policy-refusal", "refused by the threat model", {"findings": findings}
     if isinstance(error, PeerFault):
         return error.status, error.kind, error.kind.replace("-", " "), {}
+    if isinstance(error, NotNow):
+        return 503, "not-now", "not now", {}
     return 500, "internal", "internal error", {}
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from aggregator.blobs import checked
 from aggregator.charter_change import bring_charter
-from aggregator.peers import ServerRefused, ShareServers
+from aggregator.peers import ServerRefused, ServerUnreachable, ShareServers
 from aggregator.received import manifest_kind, open_manifest, open_of_servers, open_offer
 from aggregator.round import Round
 from aggregator.schemes.additive_validity import PROVE, ValiditySteps
-from aggregator.schemes.flow import OpenedSum, keep, wait_until
+from aggregator.schemes.flow import OpenedSum, admit_submission, keep, wait_until
 from aggregator.state import AggregatorState, Noted, OpenRound
 from policies.gates import ClearedCohort, admit_plan, admit_update, clear_cohort
 from privacy.errors import NotFound, PeerFault, Unprocessable
@@ -45,6 +45,7 @@ class AdditiveFlow:
 
     steps: tuple[str, ...] = (PROVE,)
     """It opens in rounds with validity only."""
+    unkept: frozenset[str] = frozenset()
 
     def __init__(self, state: AggregatorState, servers: ShareServers) -> None:
         self._state = state
@@ -70,6 +71,30 @@ class AdditiveFlow:
         await self._from_servers(
             current.round.plan, lambda server: self._servers.offer(server, current.offer)
         )
+
+    async def recall(self, current: OpenRound) -> None:
+        """Silos that every server has accepted have answered: their manifests were not stored here yet, and
+        they may not send them again. A server that does not say so now says it when the round is closed."""
+        plan, charter = current.round.plan, self._state.held.charter
+        kind = manifest_kind(plan)
+
+        async def ask(silo: SiloId) -> Envelope | None:
+            try:
+                shown = await self._from_servers(
+                    plan, lambda server: self._servers.manifest(server, plan.context, silo)
+                )
+            except (ServerRefused, ServerUnreachable):
+                return None
+            return shown[0] if all(one == shown[0] for one in shown) else None
+
+        unheard = [silo for silo in plan.silos if silo not in current.round.answers]
+        for silo, envelope in zip(unheard, await asyncio.gather(*map(ask, unheard)), strict=True):
+            if envelope is None:
+                continue
+            manifest = open_manifest(charter, plan, silo, envelope)
+            update = admit_submission(self._state, current, manifest)
+            current.round.answered(silo, "manifest")
+            current.noted[kind, silo] = Noted(silo, envelope, {"manifest": update.manifest_digest}, manifest)
 
     async def open(self, current: OpenRound) -> OpenedSum:
         """From answers to the servers' frozen sets, to proofs of validity where the plan claims it, to one

@@ -107,9 +107,10 @@ class ValiditySteps:
 
         current.desk.open(PROVE, dict.fromkeys(candidates, said), accept)
         self._state.bell.ring()
-        await wait_until(
-            self._state, current, lambda: current.desk.answered(PROVE) == current.desk.expected(PROVE)
-        )
+        if not await current.desk.take_up(PROVE):
+            await wait_until(
+                self._state, current, lambda: current.desk.answered(PROVE) == current.desk.expected(PROVE)
+            )
         current.desk.close(PROVE)
 
     async def _proofs(

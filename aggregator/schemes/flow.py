@@ -51,6 +51,8 @@ class SchemeFlow(Protocol):
 
     steps: tuple[str, ...]
     """Names of what silos send to the aggregator one after the other (``aggregator.desk``)."""
+    unkept: frozenset[str]
+    """Those whose messages are in memory only: after a restart the round does not go on from there."""
 
     def upload_size(self, current: OpenRound, silo: SiloId, name: str, index: int) -> int:
         """Bytes of file ``index`` of a kind that this silo may send to the aggregator now.
@@ -73,11 +75,21 @@ class SchemeFlow(Protocol):
             PeerFault: one of them refuses.
         """
 
+    async def recall(self, current: OpenRound) -> None:
+        """After a restart: note what silos have done in this round that others know and we did not store.
+
+        Raises:
+            PeerFault, PolicyRefusal: another party shows what does not hold.
+        """
+
     async def open(self, current: OpenRound) -> OpenedSum:
         """Collect, freeze, agree, clear and record the one opening, in the order of ``aggregator.round``.
 
         Raises:
             PeerFault, PolicyRefusal: what ends the round, by name. Stopping: the process drains.
+
+        In a round that goes on after a restart it is called again, from the start: everything before
+        ``record`` follows from the same stored answers to the same end.
         """
 
     async def resume(self, round_: Round) -> OpenedSum:
@@ -131,6 +143,8 @@ async def keep(
     phase = current.round.step(event)
     with state.store.write() as transaction:
         current.store_answers(transaction)
+        if transaction.phase(current.ctx) == phase:
+            return  # an earlier process got as far, with the same messages
         for envelope in envelopes:
             transaction.add_message(current.ctx, envelope.sender, envelope)
         if event == "record":
@@ -142,7 +156,7 @@ async def keep(
 
 
 async def wait_until(state: AggregatorState, current: OpenRound, settled: Callable[[], bool]) -> None:
-    """Wait until ``settled``, or for the plan's deadline (monotonic) counted from now.
+    """Wait until ``settled``, or for the plan's deadline (monotonic) from now on, or what a restart left.
 
     Raises:
         Stopping: the process drains. Unprocessable: so many silos refuse that no sum can be opened, or one
@@ -153,7 +167,7 @@ async def wait_until(state: AggregatorState, current: OpenRound, settled: Callab
     def over() -> bool:
         return settled() or round_.hopeless or bool(_revoked_in_it(state, current))
 
-    await state.bell.wait_for(lambda: True if over() else None, round_.plan.deadline_s)
+    await state.bell.wait_for(lambda: True if over() else None, current.seconds_left())
     if state.bell.silent:
         raise Stopping
     assert_none_revoked(round_.plan, _revoked_in_it(state, current), state.charters.revoked)

@@ -44,6 +44,8 @@ class HeFlow:
     """Rounds in which silos share a key and this server has none."""
 
     steps: tuple[str, ...] = (CIPHERTEXTS, OPENED, TOTAL)
+    unkept: frozenset[str] = frozenset({OPENED, TOTAL})
+    """After a restart the sum is published from what was stored of it, or never: see ``resume``."""
 
     def __init__(self, state: AggregatorState, storage_bytes_max: int) -> None:
         self._state = state
@@ -89,6 +91,9 @@ class HeFlow:
         needed += len(plan.cohort) * (update + RING_BYTES * sum(vectors.lengths.values()))
         if needed > self._storage_bytes_max:
             raise TooLarge(f"storage: expected at most {self._storage_bytes_max} bytes, got {needed}")
+
+    async def recall(self, current: OpenRound) -> None:
+        """Nobody else knows anything of the round."""
 
     async def open(self, current: OpenRound) -> OpenedSum:
         """Collect ciphertexts, clear the survivors, add, use up the opening, and hear what the sum says."""
@@ -143,7 +148,8 @@ class HeFlow:
 
         current.desk.open(CIPHERTEXTS, dict.fromkeys(current.round.plan.silos, ()), accept)
         self._state.bell.ring()
-        await wait_until(self._state, current, lambda: current.round.complete)
+        if not await current.desk.take_up(CIPHERTEXTS):
+            await wait_until(self._state, current, lambda: current.round.complete)
         came = current.desk.close(CIPHERTEXTS)
         if not came:
             raise Unprocessable("ciphertexts: expected those of some silos, got none")

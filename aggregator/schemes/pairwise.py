@@ -42,6 +42,8 @@ class PairwiseFlow:
     """Rounds with one server, this one."""
 
     steps: tuple[str, ...] = STEPS
+    unkept: frozenset[str] = frozenset({"unmask"})
+    """With the masked updates on the same disk, its messages would open them one by one."""
 
     def __init__(self, state: AggregatorState, storage_bytes_max: int) -> None:
         self._state = state
@@ -83,6 +85,9 @@ class PairwiseFlow:
             needed = model_bytes_held(view) + len(plan.cohort) * RING_BYTES * elements
         if needed > self._storage_bytes_max:
             raise TooLarge(f"storage: expected at most {self._storage_bytes_max} bytes, got {needed}")
+
+    async def recall(self, current: OpenRound) -> None:
+        """Nobody else knows anything of the round."""
 
     async def open(self, current: OpenRound) -> OpenedSum:
         """The five steps, in the order of the round's table."""

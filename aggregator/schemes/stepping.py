@@ -40,7 +40,8 @@ async def collect(
 
     desk.open(step, inboxes, accept)
     state.bell.ring()
-    await wait_until(state, current, settled)
+    if not await desk.take_up(step):
+        await wait_until(state, current, settled)
     came = desk.close(step)
     gone = sorted(set(inboxes) - set(came))
     _log.info("step_closed", extra={"context": current.ctx, "step": step, "dropped_out": gone})

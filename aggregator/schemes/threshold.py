@@ -59,6 +59,7 @@ class ThresholdFlow:
     """Rounds with a joint key of all silos, and one server, this one."""
 
     steps: tuple[str, ...] = STEPS
+    unkept: frozenset[str] = frozenset({PARTIAL})
 
     def __init__(self, state: AggregatorState, storage_bytes_max: int, python: Path | None) -> None:
         """``python``: the interpreter that runs OpenFHE, ``None`` for this one."""
@@ -110,6 +111,9 @@ class ThresholdFlow:
         files = cohort * threshold_part_count(terms.row, terms.vector_length)
         if files > _FILES_MAX:
             raise TooLarge(f"masks: expected at most {_FILES_MAX} files of all silos, got {files}")
+
+    async def recall(self, current: OpenRound) -> None:
+        """Nobody else knows anything of the round."""
 
     async def open(self, current: OpenRound) -> OpenedSum:
         """The five steps, in the order of the round's table."""
