@@ -127,7 +127,7 @@ def assemble_aggregator(
         "threshold_ckks": ThresholdFlow(state, settings.storage_bytes_max, openfhe),
     }
     flow = RoundFlow(state, schemes, settings.aborts_max)
-    loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max)
+    loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max, settings.database_wait_s)
     people = admit_people(settings, held.charter, store, identity, issuer)
     app = aggregator_app(
         state, submissions, Uploads(state, schemes), CharterChange(state, share_servers), people

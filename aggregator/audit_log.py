@@ -37,8 +37,8 @@ class Overtaken(SealsumError):
 
     def __init__(self) -> None:
         super().__init__(
-            "log: expected to be the only process on this database, and another one has written to it, or a "
-            "commit's answer was lost; stop the other one and restart this one"
+            "log: expected to be the only process on this database, and another one has written to it; stop "
+            "the other one and restart this one"
         )
 
 
@@ -57,6 +57,8 @@ class AuditLog:
         self._pending = Frontier()
         self._signed: Checkpoint | None = None
         self._fresh: list[Record] = []
+        self._unsure: tuple[Frontier, list[Record]] | None = None
+        """Entries of a transaction whose commit was not answered, and the tree with them."""
 
     def append(self, connection: Connection, kind: str, body: Mapping[str, Any]) -> Record:
         """Add one entry within the caller's transaction: a decision and its entry stand or fall together.
@@ -75,6 +77,11 @@ class AuditLog:
         self._pending = frontier
         self._fresh.append(record)
         return record
+
+    @property
+    def unsure(self) -> bool:
+        """Whether what became of the last transaction is not known."""
+        return self._unsure is not None
 
     @property
     def head(self) -> LogHead:
@@ -98,15 +105,35 @@ class AuditLog:
         self._pending = self._committed
         self._fresh = []
 
+    def lost_sight(self) -> None:
+        """The database went away with a transaction: its entries are there, or none of them is."""
+        if self._fresh:
+            self._unsure = (self._pending, self._fresh)
+        self.rolled_back()
+
+    def look_again(self, connection: Connection) -> list[Record]:
+        """What became of a transaction that was lost sight of: its entries, if they are there.
+
+        Raises:
+            Overtaken: the log ends neither where it did before them nor with them.
+        """
+        found, unsure = _end_of(connection), self._unsure
+        if unsure is None or found != _end(unsure[0]):
+            self.check_ours(connection)
+            self._unsure = None
+            return []
+        self._committed = self._pending = unsure[0]
+        self._unsure = None
+        return unsure[1]
+
     def check_ours(self, connection: Connection) -> None:
         """Whether the database still ends where this process left it.
 
         Raises:
             Overtaken: it does not.
         """
-        last = connection.execute(LAST_LOG_NODES).one_or_none()
-        found = (0, b"") if last is None else (last.seq + 1, last.nodes[-HASH_BYTES:])
-        if found != (self._committed.size, self._committed.peaks[-1] if self._committed.peaks else b""):
+        ends = [self._committed] if self._unsure is None else [self._committed, self._unsure[0]]
+        if _end_of(connection) not in [_end(frontier) for frontier in ends]:
             raise Overtaken
 
     def lines(self, connection: Connection, size: int | None = None) -> Iterator[bytes]:
@@ -218,6 +245,16 @@ class AuditLog:
             return bytes(found[HASH_BYTES * level : HASH_BYTES * (level + 1)])
 
         return node
+
+
+def _end(frontier: Frontier) -> tuple[int, bytes]:
+    """Size and last peak of a tree: what its last row shows of it."""
+    return frontier.size, frontier.peaks[-1] if frontier.peaks else b""
+
+
+def _end_of(connection: Connection) -> tuple[int, bytes]:
+    last = connection.execute(LAST_LOG_NODES).one_or_none()
+    return (0, b"") if last is None else (last.seq + 1, last.nodes[-HASH_BYTES:])
 
 
 def utc_now() -> str:

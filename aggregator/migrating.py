@@ -7,6 +7,7 @@ database that a later release has changed is refused: rows that this code cannot
 
 from __future__ import annotations
 
+import logging
 import threading
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,9 @@ _ISOLATION: Final = {"sqlite": "SERIALIZABLE", "postgresql": "READ COMMITTED"}
 """Each statement sees what is committed by then: after the wait, the other process's tables."""
 _IN_THIS_PROCESS: Final = threading.Lock()
 """Alembic's ``op`` is one name for the whole process."""
+
+
+logging.getLogger("alembic").setLevel(logging.WARNING)  # it greets at every look
 
 
 def migrate(engine: Engine) -> None:

@@ -115,20 +115,20 @@ class RoundFlow:
 
     async def _play(self, current: OpenRound, started: float, *, resumed: bool) -> None:
         scheme = self._schemes[current.round.plan.scheme]
+        self._state.coming_back.add(current.ctx)
         try:
             await scheme.announce(current)
             if resumed:
                 await scheme.recall(current)
             self._state.current = current
-            self._state.coming_back.discard(current.ctx)
             leave_out_revoked(self._state)
             self._state.bell.ring()
             opened = await scheme.open(current)
             await self.open_and_publish(current.round, opened, started)
+            self._state.coming_back.discard(current.ctx)
         except Stopping:
             # Its answers stay where they are, and the next process goes on with it.
             _log.info("round_left_open", extra={"context": current.ctx})
-            self._state.coming_back.add(current.ctx)
         except Faults as fault:
             abort(
                 self._state,
@@ -138,6 +138,7 @@ class RoundFlow:
                 aborts_max=self._aborts_max,
                 duration_ms=_milliseconds(started),
             )
+            self._state.coming_back.discard(current.ctx)
         finally:
             self._state.current = None
             self._state.bell.ring()

@@ -13,10 +13,18 @@ import time
 from typing import Literal
 
 from sqlalchemy import select, update
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    stop_any,
+    wait_random_exponential,
+)
 
 from aggregator.charter_change import enter_charter
 from aggregator.ending import abort, fail_job
 from aggregator.job_rows import JobRow, budget_refusers, job_row, open_job_digests, open_jobs
+from aggregator.not_now import DatabaseAway
 from aggregator.readiness import Judged
 from aggregator.resuming import left_open, plan_of
 from aggregator.round import Round
@@ -37,34 +45,76 @@ _log = logging.getLogger("sealsum.aggregator")
 class RunLoop:
     """Drives the jobs of one aggregator."""
 
-    def __init__(self, state: AggregatorState, flow: RoundFlow, grace_s: float, aborts_max: int) -> None:
+    def __init__(
+        self,
+        state: AggregatorState,
+        flow: RoundFlow,
+        grace_s: float,
+        aborts_max: int,
+        database_wait_s: float = 900.0,
+    ) -> None:
         self._state = state
         self._flow = flow
         self._grace_s = grace_s
         self._aborts_max = aborts_max
+        self._database_wait_s = database_wait_s
         self._vetted: set[str] = set()
         self._scrubbing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until the process drains."""
-        await self.recover()
+        """Until the process drains. Where the database goes away, what was going on is taken up once it is
+        back, as after a restart; until then nothing is decided.
+
+        Raises:
+            DatabaseAway: it has been away for longer than the operator allows.
+        """
+        with self._state.store.write() as transaction:
+            transaction.record("started", party=self._state.me, charter=self._state.held.charter.digest)
         try:
             while not self._state.bell.silent:
-                if self._state.charters.coming is not None:
-                    enter_charter(self._state)
-                    self._vetted.clear()
-                job = await self._next_job()
-                if job is not None:
-                    await self._advance(job)
+                try:
+                    await self.recover()
+                    await self._work()
+                except DatabaseAway as away:
+                    _log.error("database_away", extra={"reason": str(away)})
+                    await self._database_back()
         finally:
             if self._scrubbing is not None:
                 await asyncio.wait({self._scrubbing}, timeout=_SCRUB_PATIENCE_S)
                 self._scrubbing.cancel()
 
+    async def _work(self) -> None:
+        while not self._state.bell.silent:
+            if self._state.charters.coming is not None:
+                enter_charter(self._state)
+                self._vetted.clear()
+            job = await self._next_job()
+            if job is not None:
+                await self._advance(job)
+
+    async def _database_back(self) -> None:
+        bell = self._state.bell
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(DatabaseAway),
+            wait=wait_random_exponential(multiplier=0.1, max=5.0),
+            stop=stop_any(stop_after_delay(self._database_wait_s), lambda _attempt: bell.silent),
+            reraise=True,
+        )
+        try:
+            await retrying(self._look_at_database)
+        except DatabaseAway:
+            if not bell.silent:
+                raise
+        else:
+            _log.info("database_back")
+
+    async def _look_at_database(self) -> None:
+        self._state.store.assert_here()
+        with self._state.store.read() as view:
+            self._state.witnesses.load(view.connection)
+
     async def recover(self) -> None:
         """Go on with the round that a crash left open."""
-        with self._state.store.write() as transaction:
-            transaction.record("started", party=self._state.me, charter=self._state.held.charter.digest)
         with self._state.store.read() as view:
             left = left_open(view, self._state.me)
         for one in left:

@@ -89,6 +89,8 @@ class AggregatorSettings(ServerSettings):
     """Wait for the rest of the roster once enough silos are present."""
     approval_wait_s: Annotated[float, Field(gt=0, le=_DAYS_90_S)] = 7 * 24 * 3600.0
     """How long silos may take to approve a job, or to approve it again, before it ends."""
+    database_wait_s: Seconds = 900.0
+    """How long a database may be away before this process ends; until then it is not ready, and waits."""
     aborts_max: Annotated[int, Field(ge=1, le=100)] = 2
     """Rounds that may abort in a row before the job fails."""
     threshold_he: ThresholdHeSettings | None = None

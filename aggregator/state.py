@@ -90,15 +90,10 @@ class AggregatorState:
     """Which silos will take part in which job."""
     current: OpenRound | None = None
     coming_back: set[Context] = field(default_factory=set)
-    """Rounds that were open when the process before this one ended: callers are asked for patience."""
+    """Rounds that are open by the database. One that is not ``current`` was interrupted and will be again:
+    callers are asked for patience."""
     brought: set[ServerId] = field(default_factory=set)
     """Share servers that this process has brought the newest charter to."""
-
-    def over_or_coming_back(self, ctx: Context) -> SealsumError:
-        """Why nothing is taken for a round that is not the open one."""
-        if ctx in self.coming_back:
-            return ComingBack(f"round {ctx[:16]}…: it is being taken up after a restart; ask again")
-        return OutOfOrder(f"round {ctx[:16]}…: it is over")
 
     @property
     def held(self) -> HeldCharter:
@@ -113,3 +108,10 @@ class AggregatorState:
     def sign(self, message: BaseModel, kind: MessageKind, context: Digest) -> Envelope:
         """Sign a message to all."""
         return sign_message(message, kind, context, self.me, self.identity.signing)
+
+
+def over_or_coming_back(state: AggregatorState, ctx: Context) -> SealsumError:
+    """Why nothing is taken for a round that is not the open one."""
+    if ctx in state.coming_back:
+        return ComingBack(f"round {ctx[:16]}…: it is being taken up after a restart; ask again")
+    return OutOfOrder(f"round {ctx[:16]}…: it is over")

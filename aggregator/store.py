@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from aggregator.audit_log import AuditLog, Overtaken
+from aggregator.away import AWAY, database_or_away, is_away
 from aggregator.database import open_database
 from aggregator.migrating import migrate
+from aggregator.not_now import DatabaseAway
 from aggregator.refusal_quota import RefusalQuota
 from aggregator.statements import (
     ADD_MESSAGE,
@@ -75,21 +77,29 @@ class Store:
         What sinks have failed or come back since the last one is entered along with it.
 
         Raises:
-            Overtaken: another process has written to this database.
+            Overtaken: another process has written to this database. DatabaseAway: it does not answer; what
+                was written may be there all the same, and the next transaction finds out.
         """
-        done = False
+        done = away = False
         news = self.sinks.news()
         try:
             with self._engine.begin() as connection:
                 writer = Writer(connection, self.log)
+                if self.log.unsure:
+                    there = self.log.look_again(connection)
+                    if there:
+                        self._feed.grown(there)
                 for one in news:
                     writer.record(one.kind, **one.body)
                 yield writer
             done = True
-        except OperationalError as error:
+        except DBAPIError as error:
             # Within one process transactions follow one another, so only another process's can clash.
             if getattr(error.orig, "sqlstate", None) == SERIALIZATION_FAILURE:
                 raise Overtaken from error
+            away = is_away(error)
+            if away:
+                raise DatabaseAway(AWAY) from error
             raise
         finally:
             if done:
@@ -97,7 +107,10 @@ class Store:
                 if fresh:
                     self._feed.grown(fresh)
             else:
-                self.log.rolled_back()
+                if away:
+                    self.log.lost_sight()
+                else:
+                    self.log.rolled_back()
                 self.sinks.put_back(news)
 
     def watch(self, watcher: Callable[[Sequence[Record]], None]) -> None:
@@ -106,9 +119,22 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Reader]:
-        """A consistent view."""
-        with self._engine.connect() as connection:
+        """A consistent view.
+
+        Raises:
+            DatabaseAway: the database does not answer.
+        """
+        with database_or_away(), self._engine.connect() as connection:
             yield Reader(connection, self.log)
+
+    def assert_here(self) -> None:
+        """Whether the database answers, and is as this process left it.
+
+        Raises:
+            DatabaseAway: it does not. Overtaken: it is not.
+        """
+        with self.write() as transaction:
+            self.log.check_ours(transaction.connection)
 
     def close(self) -> None:
         """Let sinks have what they take at once; let go of the database."""

@@ -25,7 +25,7 @@ from aggregator.job_view import JobViews
 from aggregator.received import open_from, open_job, open_manifest
 from aggregator.round import Answer
 from aggregator.schemes.flow import admit_submission
-from aggregator.state import AggregatorState, Noted, OpenRound
+from aggregator.state import AggregatorState, Noted, OpenRound, over_or_coming_back
 from aggregator.store import Reader as View
 from policies.gates import check_reader
 from policies.institutions import Reader
@@ -260,7 +260,7 @@ class Submissions:
     def _open_round(self, ctx: Context) -> OpenRound:
         current = self._state.current
         if current is None or current.ctx != ctx:
-            raise self._state.over_or_coming_back(ctx)
+            raise over_or_coming_back(self._state, ctx)
         return current
 
     def _answered(self, current: OpenRound, silo: SiloId, answer: Answer, noted: Noted) -> None:

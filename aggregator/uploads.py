@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from aggregator.blobs import sha256_of
 from aggregator.parts import part_name
 from aggregator.schemes.flow import SchemeFlow
-from aggregator.state import AggregatorState, OpenRound
+from aggregator.state import AggregatorState, OpenRound, over_or_coming_back
 from privacy.errors import NotAllowed, OutOfOrder
 from privacy.ids import Context, Digest, SiloId
 from privacy.plan import SchemeName
@@ -51,7 +51,7 @@ class Uploads:
             if ctx not in self._state.coming_back:
                 # The round ended while these bytes arrived: its scrubbing is done again.
                 self._state.parts.scrub(ctx)
-            raise self._state.over_or_coming_back(ctx)
+            raise over_or_coming_back(self._state, ctx)
         return new
 
     async def fetch(self, ctx: Context, silo: SiloId, name: str, index: int) -> bytes:
@@ -106,7 +106,7 @@ class Uploads:
     def _open_round(self, ctx: Context, silo: SiloId) -> OpenRound:
         current = self._state.current
         if current is None or current.ctx != ctx:
-            raise self._state.over_or_coming_back(ctx)
+            raise over_or_coming_back(self._state, ctx)
         if silo not in current.round.plan.silos:
             raise NotAllowed(f"silo {silo}: it is not in this round's cohort")
         return current

@@ -62,7 +62,7 @@ class Witnesses:
         self._silo_logs_stored: dict[tuple[PartyId, str], Checkpoint] = {}
 
     def load(self, connection: Connection) -> None:
-        """Continue from what was stored.
+        """Continue from what was stored: at the start, or where a transaction of ours may not have happened.
 
         Raises:
             LedgerDamaged: a stored checkpoint is not one that this server signed.
@@ -70,6 +70,8 @@ class Witnesses:
         kept = self._log.kept_checkpoint(connection)
         self._offered = None if kept is None else kept.head
         self._witnessed = self._log.kept_checkpoint(connection, WITNESSED)
+        for shown in self._shown.values():
+            shown.stored = 0  # entered twice rather than never
         charter = self._charter_of()
         for member in charter.with_role("silo"):
             note, of = self._log.kept_note(connection, _OF_SILO + member.id), (member.id, member.verify_key)

@@ -121,9 +121,13 @@ class World:
         calls = HttpShareServers(
             {server: f"https://{server}.test" for server in self.federation.charter.share_servers},
             ssl.create_default_context(),
-            {server: _Latest(self, server, der) for server in self.federation.charter.share_servers},
+            {server: self.to_server(server, der) for server in self.federation.charter.share_servers},
         )
         return assemble_aggregator(AggregatorSettings(**{**given, **settings}), calls)
+
+    def to_server(self, server: str, der: bytes) -> httpx.AsyncBaseTransport:
+        """How the aggregator reaches a share server."""
+        return _Latest(self, server, der)
 
     @asynccontextmanager
     async def running(self, aggregator: Aggregator) -> AsyncIterator[Aggregator]:

@@ -45,6 +45,7 @@ def uploads(tmp_path: Path) -> tuple[Uploads, Any]:
     state = SimpleNamespace(
         current=current,
         parts=Directory(tmp_path),
+        coming_back=set(),
         bell=bell,
         presence=Presence(1.0, bell, asyncio.get_running_loop().time),
     )
