@@ -48,10 +48,11 @@ class Uploads:
         with self._state.presence.call(silo):
             new = await self._state.parts.receive(body, digest, sha256_of, *segments, limit=limit)
         if self._state.current is None or self._state.current.ctx != ctx:
-            if ctx not in self._state.coming_back:
-                # The round ended while these bytes arrived: its scrubbing is done again.
-                self._state.parts.scrub(ctx)
-            raise over_or_coming_back(self._state, ctx)
+            if ctx in self._state.coming_back:
+                raise over_or_coming_back(self._state, ctx)
+            # The round ended while these bytes arrived: its scrubbing is done again.
+            self._state.parts.scrub(ctx)
+            raise OutOfOrder("round: it ended while this file arrived")
         return new
 
     async def fetch(self, ctx: Context, silo: SiloId, name: str, index: int) -> bytes:
