@@ -13,13 +13,7 @@ import time
 from typing import Literal
 
 from sqlalchemy import select, update
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    stop_any,
-    wait_random_exponential,
-)
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from aggregator.charter_change import enter_charter
 from aggregator.ending import abort, fail_job
@@ -95,9 +89,9 @@ class RunLoop:
     async def _database_back(self) -> None:
         bell = self._state.bell
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(DatabaseAway),
+            retry=retry_if_exception(lambda error: isinstance(error, DatabaseAway) and not bell.silent),
             wait=wait_random_exponential(multiplier=0.1, max=5.0),
-            stop=stop_any(stop_after_delay(self._database_wait_s), lambda _attempt: bell.silent),
+            stop=stop_after_delay(self._database_wait_s),
             reraise=True,
         )
         try:
