@@ -23,6 +23,7 @@ from privacy.errors import SealsumError
 from privacy.plan import RoundPlan
 from privacy.secagg.additive import Ring
 from privacy.secagg.encoding import decode
+from privacy.secagg.packing import unpack
 from privacy.secagg.parts import Stretch, part_count, stretch, stretches
 from privacy.update import FLOAT_BYTES, model_bytes
 
@@ -96,20 +97,22 @@ class _Weighed:
 
 def _step(part: _Weighed, model_in: Path, memory: RoundMemory) -> bytes:
     """The new model's bytes of one stretch (the weight coordinate is not part of a model)."""
-    plan, piece, survivors = part.plan, part.piece, part.survivors
-    length = min(piece.length, plan.parameters - piece.start)
+    plan, piece, survivors, per = part.plan, part.piece, part.survivors, part.plan.vector.per_element
+    first = per * piece.start
+    length = min(per * piece.length, plan.parameters - first)
     # (3) Stochastic rounding moves each addend by less than one step of the scale.
     reach = survivors * (plan.vector.coordinate_bound + 2.0**-plan.vector.scale_bits)
     stepped = bytearray()
-    for start in range(0, length, _STEP_ELEMENTS):
-        opened = decode(part.total[start : min(start + _STEP_ELEMENTS, length)], plan.vector)
+    for start in range(0, length, per * _STEP_ELEMENTS):
+        elements = part.total[start // per : start // per + _STEP_ELEMENTS]
+        opened = decode(unpack(elements, plan.vector, survivors)[: length - start], plan.vector)
         if np.any(np.abs(opened) > reach):
             raise SumImplausible(
                 "sum: a coordinate is beyond what the survivors' bounded updates can add up to"
             )
         # (3)
-        model = _read_model(model_in, piece.start + start, len(opened))
-        slots = memory.read(piece.start + start, model)
+        model = _read_model(model_in, first + start, len(opened))
+        slots = memory.read(first + start, model)
         after = STEPS[plan.training.algorithm](
             Opened(model, opened, part.weight, part.further), slots, plan.training, memory.moment
         )

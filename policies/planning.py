@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pydantic import ValidationError
 
 from policies.assumption import threshold_for
+from policies.invited import Drawn, invited
 from policies.loader import LoadedPolicy
 from privacy.errors import Unprocessable
 from privacy.ids import Digest, SiloId
@@ -43,6 +44,10 @@ def plan_round(
         raise ValueError(f"session: expected {SESSION_BYTES} bytes, got {len(session)}")
     limits = policy.model.spec.limits
     shared = job.scheme == "additive"
+    if job.training.phases:
+        entities = {silo: charter.member(silo).legal_entity for silo in silos}
+        least = silos_needed(job, policy)
+        silos = invited(Drawn(job.digest, job.training.phase(number), number), entities, least)
     try:
         return RoundPlan(
             session=session.hex(),

@@ -22,15 +22,16 @@ from privacy.model_terms import ModelTerms as ModelTerms
 from privacy.model_terms import TensorSpec as TensorSpec
 from privacy.query_terms import QueryTerms
 from privacy.schema import DataSchema
+from privacy.training_checks import check_own_parts, check_training, check_vectors
 from privacy.training_terms import ONE_MECHANISM as ONE_MECHANISM
 from privacy.training_terms import QUERIES as QUERIES
 from privacy.training_terms import AlgorithmName as AlgorithmName
 from privacy.training_terms import LocalTerms as LocalTerms
+from privacy.training_terms import Phase as Phase
 from privacy.training_terms import ServerTerms as ServerTerms
 from privacy.training_terms import StepSize as StepSize
 from privacy.training_terms import TrainingTerms as TrainingTerms
-from privacy.training_terms import check_own_parts, check_training, check_vectors
-from privacy.vector_terms import MAX_FURTHER, FurtherVector, PositiveReal, check_further
+from privacy.vector_terms import MAX_FURTHER, FurtherVector, PositiveReal, check_further, check_packing
 from privacy.vector_terms import VectorTerms as VectorTerms
 
 PROTOCOL: Literal["sealsum/1"] = "sealsum/1"
@@ -114,6 +115,7 @@ class JobSpec(Frozen):
             raise ValueError(f"dp.metrics: expected none with {algorithm}; they come with dp_fedsgd only")
         check_further(self.further, metrics, self.scheme, self.validity is not None)
         check_vectors(self.training, self.model.parameters, self.further)
+        check_packing(self.vector, self.scheme, self.validity is not None, self.training.sums_plain_means)
         return self
 
     @model_validator(mode="after")
@@ -243,5 +245,5 @@ class RoundPlan(Frozen):
 
     @property
     def vector_length(self) -> int:
-        """d weighted coordinates of the model's vector and, last, the weight itself."""
-        return self.parameters + 1
+        """Elements of d weighted coordinates of the model's vector and, last, the weight itself."""
+        return self.vector.elements(self.parameters) + 1

@@ -1,27 +1,19 @@
 """What a silo does in a round, and what the server does with the mean: the training half of a job's terms.
 
 Fields that came after the first release are not spelled at their defaults, so that every signature over older
-terms holds. Knows no differential privacy: ``check_training`` is told whether a job has it.
+terms holds. What goes together is judged by ``privacy.training_checks``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from privacy.canonical import Frozen, Real
 from privacy.model_terms import Count
-from privacy.personal_terms import PersonalTerms, check_personal
-from privacy.vector_terms import (
-    CURVATURE,
-    HESSIAN,
-    LEAST_REAL,
-    MOST_COORDINATES,
-    FurtherVector,
-    PositiveReal,
-)
+from privacy.personal_terms import PersonalTerms
+from privacy.vector_terms import LEAST_REAL, PositiveReal
 
 StepSize = Annotated[Real, Field(ge=LEAST_REAL, le=1e6)]
 """Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
@@ -94,6 +86,9 @@ class LocalTerms(Frozen):
     """FedProx: after each step a pull toward the round's model, w ← w − learning_rate · μ · (w − x)."""
     control: Literal["none", "zero", "warm"] = left_out_at("none")
     """SCAFFOLD's corrections, kept at the silo: from zero, or from the gradient at the first model."""
+    coordinate_clip: PositiveReal | None = left_out_at(None)
+    """Each coordinate of an update is brought within it, for grids too coarse for rare large ones; of what a
+    silo would send, noise included, so that under DP it is post-processing."""
     projection: bool = left_out_at(False)
     """An update against the last global one loses its part along it."""
     gamma: Annotated[Real, Field(ge=0, le=1e3)] = left_out_at(0.0)
@@ -102,6 +97,16 @@ class LocalTerms(Frozen):
     """Of ``qfedavg``: ŵ = (own loss / loss_cap)^q; towards 0 it is FedAvg."""
     loss_cap: PositiveReal | None = left_out_at(None)
     """Of weights ``agnostic`` and ``fair``: a larger loss counts as this one, so that ŵ is at most 1."""
+
+
+class Phase(Frozen):
+    """A stretch of a job's rounds, up to and with ``until``, with terms of its own."""
+
+    until: Count
+    local_steps: Count | None = left_out_at(None)
+    """Without DP only: there each round is charged alike."""
+    silos_share: Annotated[Real, Field(gt=0, le=1)] = left_out_at(1.0)
+    """How many of the silos that are here are invited; never fewer than job and threat model ask for."""
 
 
 class TrainingTerms(Frozen):
@@ -123,131 +128,28 @@ class TrainingTerms(Frozen):
     personal: PersonalTerms | None = left_out_at(None)
     """What of the model is each silo's own while the job trains."""
 
+    phases: Annotated[tuple[Phase, ...], Field(max_length=20)] = left_out_at(())
+    """In order; after the last one the terms are as they stand here."""
 
-def check_training(training: TrainingTerms, private: bool) -> None:
-    """Raises ValueError, saying why, unless these terms go together, with DP (``private``) or without.
+    @model_validator(mode="after")
+    def _phases_are_in_order(self) -> Self:
+        ends = [phase.until for phase in self.phases]
+        if ends != sorted(set(ends)):
+            raise ValueError(f"phases: expected each to end after the one before, got {ends}")
+        return self
 
-    What a silo may do under DP is what reads its own noised steps and public models alone: it is
-    post-processing. Whatever reads records once more would have to be clipped, noised and charged.
-    """
-    algorithm, local = training.algorithm, training.local
-    if (algorithm in WITHOUT_DP) == private:
-        without = ", ".join(WITHOUT_DP)
-        raise ValueError(f"dp: expected none with {without}, and terms with dp_*, got {algorithm}")
-    if algorithm == "dp_fedsgd" and (training.local_steps, training.weights) != (1, "uniform"):
-        raise ValueError("training: expected local_steps 1 and uniform weights with dp_fedsgd")
-    if private:
-        _check_private(training)
-    if (training.weights == "agnostic") != (local.gamma > 0):
-        raise ValueError("training.local.gamma: expected more than 0 with weights agnostic, and only there")
-    fair = (algorithm == "qfedavg", training.weights == "fair", local.q > 0)
-    if len(set(fair)) > 1:
-        raise ValueError("training: expected weights fair and local.q above 0 with qfedavg, and only there")
-    if (local.loss_cap is not None) != (training.weights in ("agnostic", "fair")):
-        raise ValueError("training.local.loss_cap: expected it with weights agnostic or fair, and only there")
-    if (algorithm == "mifa") != (training.server.silos > 0):
-        raise ValueError("training.server.silos: expected the number of silos with mifa, and only there")
-    if training.server.ridge > 0 and algorithm != "newton":
-        raise ValueError("training.server.ridge: expected it with newton only")
-    _check_control(training)
-    _check_steps(training)
+    def phase(self, number: int) -> Phase | None:
+        """What round ``number`` belongs to; ``None`` after the last phase."""
+        return next((phase for phase in self.phases if number <= phase.until), None)
 
+    def at(self, number: int) -> TrainingTerms:
+        """The terms as they are in round ``number``."""
+        phase = self.phase(number)
+        if phase is None or phase.local_steps is None:
+            return self
+        return self.model_copy(update={"local_steps": phase.local_steps})
 
-def check_own_parts(training: TrainingTerms, private: bool, tensors: Sequence[str]) -> None:
-    """Raises ValueError, saying why, unless these terms allow own parts of the model's ``tensors``."""
-    server, local = training.server, training.local
-    check_personal(
-        training.personal,
-        private,
-        tensors,
-        plain=(training.algorithm, local.control, local.projection) == ("fedavg", "none", False)
-        and training.weights not in OWN_WEIGHTS,
-        still=server.optimizer == "sgd" and server.momentum == 0,
-    )
-
-
-def check_vectors(training: TrainingTerms, parameters: int, further: Sequence[FurtherVector]) -> None:
-    """Raises ValueError unless the vectors that the server's step reads are there, and no others of these."""
-    needed = {
-        "qfedavg": (CURVATURE, 1, "sum"),
-        "newton": (HESSIAN, parameters * (parameters + 1) // 2, "mean"),
-    }
-    asked = needed.get(training.algorithm)
-    if asked is not None and asked[1] > MOST_COORDINATES:
-        raise ValueError(
-            f"training.algorithm: expected a model of at most 44 parameters with {training.algorithm}, whose "
-            f"{HESSIAN} is published, got {parameters}"
-        )
-    given = [
-        (vector.name, vector.coordinates, vector.opens_to)
-        for vector in further
-        if vector.name in (CURVATURE, HESSIAN)
-    ]
-    if given != ([] if asked is None else [asked]):
-        raise ValueError(
-            f"further: expected {asked or 'no such vector'} with {training.algorithm}, got {given}"
-        )
-
-
-def _check_private(training: TrainingTerms) -> None:
-    local = training.local
-    if training.weights in OWN_WEIGHTS:
-        raise ValueError(
-            f"training.weights: expected uniform with dp, got {training.weights}: they are computed from "
-            "records, and no noise covers their sum"
-        )
-    if local.gradient_clip is not None:
-        raise ValueError(
-            "training.local.gradient_clip: expected none with dp, where each unit's gradient is clipped to "
-            "dp.clip_l2; leave it out"
-        )
-    if local.batch_size is not None:
-        raise ValueError(
-            "training.local.batch_size: expected none with dp: a batch is a Poisson sample there, by "
-            "dp.sample_rate, or its noise would be charged wrongly"
-        )
-    if training.algorithm != "dp_fedavg" and local != LocalTerms():
-        raise ValueError(
-            f"training.local: expected nothing with {training.algorithm}: its one step starts from the "
-            "model that came, where a pull is zero and corrections cancel in the sum; use dp_fedavg"
-        )
-
-
-def _check_control(training: TrainingTerms) -> None:
-    """SCAFFOLD's one-sum form reads the mean update off two models in a row."""
-    local = training.local
-    if local.control == "none":
-        return
-    if training.algorithm not in ("fedavg", "dp_fedavg"):
-        raise ValueError(f"training.local.control: expected none with {training.algorithm}")
-    if local.control == "warm" and training.algorithm == "dp_fedavg":
-        raise ValueError(
-            "training.local.control: expected zero with dp: a warm start reads the gradient at the first "
-            "model, which nothing clips, noises or charges"
-        )
-    if not training.server.reads_off_the_mean:
-        raise ValueError(
-            "training.server: expected plain steps (sgd, no momentum, no schedule, no averages) with "
-            "local.control: silos read the mean update off two models in a row"
-        )
-    if training.weights in OWN_WEIGHTS or local.projection or local.proximal_mu > 0:
-        raise ValueError(
-            "training.local.control: expected no weights that move, no projection and no proximal_mu beside "
-            "it: corrections sum to zero only under the weights that they were made with"
-        )
-
-
-def _check_steps(training: TrainingTerms) -> None:
-    local = training.local
-    if training.algorithm == "newton" and (
-        training.local_steps != 1 or local != LocalTerms() or training.weights in OWN_WEIGHTS
-    ):
-        raise ValueError(
-            "training: expected local_steps 1, nothing of local, and uniform or examples weights with newton"
-        )
-    if training.algorithm == "newton" and training.server.optimizer != "sgd":
-        raise ValueError("training.server.optimizer: expected sgd with newton, whose step has its own scale")
-    if training.algorithm == "mifa" and (training.weights != "uniform" or local.projection):
-        raise ValueError("training: expected uniform weights and no projection with mifa")
-    if training.algorithm == "qfedavg" and local.projection:
-        raise ValueError("training.local.projection: expected none with qfedavg, which divides by its norm")
+    @property
+    def sums_plain_means(self) -> bool:
+        """Whether the update is a mean of equal weights that silos round: what a coarse grid is good for."""
+        return self.algorithm in ("fedavg", "dp_fedavg") and self.weights == "uniform"

@@ -41,6 +41,12 @@ class VectorTerms(Frozen):
     scale_bits: Annotated[int, Field(ge=1, le=30)]
     """Fixed-point scale S = 2^scale_bits."""
     ring_bits: Literal[32] = 32
+    per_element: Annotated[int, Field(ge=1, le=8, exclude_if=lambda count: count == 1)] = 1
+    """Coordinates that share a ring element (``privacy.secagg.packing``); 1 is not spelled."""
+
+    def elements(self, coordinates: int) -> int:
+        """Ring elements that so many coordinates take."""
+        return -(-coordinates // self.per_element)
 
 
 class FurtherVector(Frozen):
@@ -77,6 +83,28 @@ class MetricTerms(Frozen):
     def coordinates(self) -> int:
         """k: one for each name, and one that counts."""
         return len(self.names) + 1
+
+
+def check_packing(terms: VectorTerms, scheme: str, proven: bool, plain: bool) -> None:
+    """Raises ValueError, saying why, unless a round of ``scheme`` can pack the model's coordinates.
+
+    Args:
+        proven: a proof of validity bounds the update. plain: it is a mean of equal weights, rounded at silos.
+    """
+    if terms.per_element == 1:
+        return
+    if scheme not in ("additive", "pairwise"):
+        raise ValueError(
+            f"vector.per_element: expected 1 with {scheme}, whose ciphertexts have a size of their own; "
+            "fewer scale_bits make those shorter"
+        )
+    if proven:
+        raise ValueError("vector.per_element: expected 1 with validity, whose proof is of single coordinates")
+    if not plain:
+        raise ValueError(
+            "vector.per_element: expected 1 but with fedavg or dp_fedavg and uniform weights: weights, noise "
+            "on the grid and differences need steps finer than a few bits"
+        )
 
 
 def check_further(

@@ -12,7 +12,7 @@ import click
 from privacy.errors import ConfigurationError, PeerFault
 from privacy.plan import JobSpec
 from sealsum.job_file import read_job_file
-from sealsum.job_judgement import refuse_if_charter_does
+from sealsum.job_judgement import planned_upload_bytes, refuse_if_charter_does
 from sealsum.job_metrics import sentence, training_curve
 from sealsum.job_view import JobView
 from sealsum.model_files import model_file, read_model
@@ -68,8 +68,9 @@ def submit(
         spec = asked.spec(federation.charter, initial)
         refuse_if_charter_does(spec, federation.charter)
         handle = federation.submit(spec, initial)
+        uploads = planned_upload_bytes(spec, federation.charter)
         view = _follow(handle) if wait else handle.now()
-    _print(view, spec, as_json)
+    _print(view, spec, uploads, as_json)
     if view.state == "failed":
         raise JobFailed(f"job {view.job} failed: {view.reason}")
 
@@ -85,8 +86,9 @@ def show(name: str, state: Path, url: str | None, proxy: str | None, wait: bool,
         state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)
     ) as federation:
         handle = federation.job(name)
+        uploads = planned_upload_bytes(handle.spec, federation.charter)
         view = _follow(handle) if wait else handle.now()
-    _print(view, handle.spec, as_json)
+    _print(view, handle.spec, uploads, as_json)
 
 
 @job.command()
@@ -119,13 +121,16 @@ def _follow(handle: JobHandle) -> JobView:
     return view
 
 
-def _print(view: JobView, spec: JobSpec, as_json: bool) -> None:
+def _print(view: JobView, spec: JobSpec, uploads: int | None, as_json: bool) -> None:
     curve = {point.round: point for point in training_curve(spec, view.history)}
     if as_json:
         points = [{"round": number, **point.metrics} for number, point in curve.items()]
-        click.echo(json.dumps(view.model_dump(mode="json") | ({"curve": points} if points else {})))
+        more = ({"curve": points} if points else {}) | {"upload_bytes_per_round": uploads}
+        click.echo(json.dumps(view.model_dump(mode="json") | more))
         return
     click.echo(f"{view.job}: {view.state}, round {view.round} of {view.rounds}")
+    if uploads is not None:
+        click.echo(f"  each silo uploads {uploads} bytes a round")
     if view.reason:
         click.echo(f"  reason: {view.reason}")
     if view.readiness is not None:

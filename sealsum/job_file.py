@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from privacy.canonical import Frozen
+from privacy.canonical import Frozen, Real
 from privacy.errors import ConfigurationError
 from privacy.ids import JobName, Name
 from privacy.plan import (
@@ -46,8 +46,8 @@ from privacy.roster import Charter
 from privacy.schema import DataSchema
 from privacy.update import model_bytes, model_digest
 from sealsum.job_defaults import with_defaults
-from sealsum.job_further import algorithm_further, with_silos
-from sealsum.job_grid import finest_vector, noise_vector
+from sealsum.job_further import algorithm_further, with_clip, with_silos
+from sealsum.job_grid import coarse_vector, finest_vector, noise_vector
 from sealsum.job_metrics import metrics_further
 from sealsum.model_files import read_model
 from sealsum.yaml_file import faults_of, read_yaml_file
@@ -76,6 +76,15 @@ def _read_dp(value: object) -> object:
     return None if value == "none" else value
 
 
+class Compression(Frozen):
+    """Updates as small integers: what a coordinate is rounded to, at random between two neighbours."""
+
+    bits: Annotated[int, Field(ge=2, le=16)]
+    """8 for int8."""
+    coordinate_bound: Annotated[Real, Field(gt=0, le=8)] = 0.5
+    """Coordinates beyond it are brought within it (``local.coordinate_clip``)."""
+
+
 class JobFile(Frozen):
     """The fields of job.yaml."""
 
@@ -93,10 +102,18 @@ class JobFile(Frozen):
     scheme: SchemeName = "additive"
     vector: VectorTerms | None = None
     """Left out: the finest grid that the sum fits, for coordinates of ±8, or for what dp_fedsgd needs."""
+    compression: Compression | None = None
+    """A coarse grid in the place of ``vector``, for fewer bytes."""
     validity: ValidityClaim | None = None
     """What each silo proves of its update on shares."""
     min_silos: Annotated[int, Field(ge=2)]
     round_deadline_s: Annotated[int, Field(ge=1, le=86400)] = 120
+
+    @model_validator(mode="after")
+    def _one_grid_is_asked_for(self) -> Self:
+        if self.vector is not None and self.compression is not None:
+            raise ValueError("compression: expected it or vector, got both")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -154,6 +171,8 @@ class JobFile(Frozen):
         """
         terms, silos = self.terms(), len(charter.silos)
         training = with_silos(self.training, silos)
+        if self.compression is not None:
+            training = with_clip(training, self.compression.coordinate_bound)
         try:
             return JobSpec(
                 job=self.job,
@@ -181,6 +200,9 @@ class JobFile(Frozen):
             raise ConfigurationError(f"job {self.job}:\n{faults_of(error)}") from error
 
     def _grid(self, terms: ModelTerms, silos: int) -> VectorTerms:
+        if self.compression is not None:
+            asked = self.compression
+            return coarse_vector(asked.bits, asked.coordinate_bound, self.scheme, silos)
         if self.dp is None or self.training.algorithm != "dp_fedsgd" or self.validity is not None:
             return finest_vector(self.scheme, silos)
         return noise_vector(self.dp, self.training, terms.parameters, self.scheme, silos)

@@ -35,3 +35,8 @@ def with_silos(training: TrainingTerms, silos: int) -> TrainingTerms:
     if training.algorithm != "mifa" or training.server.silos > 0:
         return training
     return training.model_copy(update={"server": training.server.model_copy(update={"silos": silos})})
+
+
+def with_clip(training: TrainingTerms, most: float) -> TrainingTerms:
+    """The terms with each coordinate of an update brought within ±most."""
+    return training.model_copy(update={"local": training.local.model_copy(update={"coordinate_clip": most})})

@@ -13,13 +13,15 @@ from privacy.dp.integer_noise import (
     least_coordinate_bound,
 )
 from privacy.errors import ConfigurationError, Unprocessable
-from privacy.plan import DpTerms, SchemeName, TrainingTerms, VectorTerms
+from privacy.plan import HE_SCHEMES, DpTerms, SchemeName, TrainingTerms, VectorTerms
 from privacy.secagg.encoding import assert_fits
+from privacy.secagg.packing import assert_fields_hold
 from privacy.secagg.rows import row_for
 
 COORDINATE_BOUND = 8.0
 FINEST_BITS = 20
 _MOST_BITS = 30
+_MOST_PACKED = 8
 
 
 def finest_vector(scheme: SchemeName, silos: int) -> VectorTerms:
@@ -35,6 +37,32 @@ def finest_vector(scheme: SchemeName, silos: int) -> VectorTerms:
             row_for(scheme, vector, silos)
             return vector
     raise ConfigurationError(f"vector: the sum of {silos} silos does not fit {scheme}; write your own vector")
+
+
+def coarse_vector(bits: int, bound: float, scheme: SchemeName, silos: int) -> VectorTerms:
+    """±bound in steps that a signed integer of so many bits counts, as many to a ring element as the sum of
+    all silos fits; one, in shorter ciphertexts, where the scheme encrypts.
+
+    Raises:
+        ConfigurationError: no grid of the scheme has such steps.
+    """
+    scale = math.floor(math.log2((2 ** (bits - 1) - 1) / bound))
+    if not 1 <= scale <= _MOST_BITS:
+        raise ConfigurationError(
+            f"compression: expected steps of 2^-{_MOST_BITS} to 1/2; {bits} bits over ±{bound:g} make "
+            f"steps of 2^{-scale}"
+        )
+    coarse = VectorTerms(coordinate_bound=bound, scale_bits=scale)
+    packs = (1,) if scheme in HE_SCHEMES else range(_MOST_PACKED, 0, -1)
+    for count in packs:
+        vector = coarse.model_copy(update={"per_element": count})
+        with suppress(Unprocessable):
+            if count > 1:
+                assert_fields_hold(vector, silos)
+            assert_fits(vector, silos)
+            row_for(scheme, vector, silos)
+            return vector
+    raise ConfigurationError(f"compression: the sum of {silos} silos does not fit {scheme}; lower bits")
 
 
 def noise_vector(

@@ -12,6 +12,7 @@ from policies.findings import Finding, PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from policies.planning import SESSION_BYTES, plan_round
 from policies.rules_plan import plan_findings
+from policies.upload_size import upload_bytes
 from privacy.errors import Unprocessable
 from privacy.plan import JobSpec
 from privacy.roster import Charter
@@ -44,6 +45,19 @@ def job_findings(policy: LoadedPolicy, job: JobSpec, charter: Charter) -> list[F
             )
         ]
     return plan_findings(policy, plan, job, charter)
+
+
+def planned_upload_bytes(job: JobSpec, charter: Charter) -> int | None:
+    """What each silo uploads in a round of all silos; ``None`` where the charter has no plan for the job."""
+    policy = load_threat_model(charter.policy_text, charter.policy_parents)
+    session = secrets.token_bytes(SESSION_BYTES)
+    try:
+        plan = plan_round(
+            job, charter, policy, silos=charter.silos, number=1, model=job.initial_model, session=session
+        )
+    except Unprocessable:
+        return None
+    return upload_bytes(plan)
 
 
 def refuse_if_charter_does(job: JobSpec, charter: Charter) -> None:

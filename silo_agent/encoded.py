@@ -1,8 +1,8 @@
 """A silo's vectors of a round as ring elements, stretch by stretch: [ŵ·Δ, ŵ] in fixed point.
 
-Coordinates are rounded stochastically; what is on the grid already is taken as it is. Schemes cut a vector
-differently; whatever the cut, each element is encoded once, in order, under fresh dither. Memory does not
-grow with the model.
+Coordinates are rounded stochastically, and packed where the plan packs; what is on the grid already is
+taken as it is. Schemes cut a vector differently; whatever the cut, each element is encoded once, in order,
+under fresh dither. Memory does not grow with the model.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from privacy.errors import SealsumError
 from privacy.plan import RoundPlan
 from privacy.secagg.encoding import encode_fresh, encode_steps, encode_weight
 from privacy.secagg.keystream import DitherStream
+from privacy.secagg.packing import pack
 from privacy.secagg.vectors import MODEL, NamedVector, VectorName, vectors_of
 from silo_agent.update import FloatUpdate, GridUpdate, Update
 
@@ -70,7 +71,10 @@ class _EncodedVector:
         if start != self._next or start + length > self._vector.length:
             raise SealsumError(f"sharing: expected elements from {self._next}, got {start}")
         self._next = start + length
-        encoded = self._coordinates(start, min(start + length, self._vector.coordinates))
+        per, coordinates = self._vector.terms.per_element, self._vector.coordinates
+        encoded = self._coordinates(start * per, min((start + length) * per, coordinates))
+        if per > 1:
+            encoded = pack(encoded, self._vector.terms)
         if len(encoded) < length:
             return np.concatenate([encoded, encode_weight(self._weight, self._vector.terms)])
         return encoded

@@ -208,7 +208,7 @@ def train_update(
         raise SealsumError("training: expected a reservation for this round")
     task = Task(
         model=invitation.job.model,
-        training=plan.training,
+        training=plan.training.at(plan.round),
         dp=plan.dp,
         vector=plan.vector,
         start=model.vector,

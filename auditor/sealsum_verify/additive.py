@@ -8,13 +8,13 @@ from sealsum_verify.encoding import demand
 from sealsum_verify.messages import Message
 from sealsum_verify.offers import Offer
 from sealsum_verify.round_messages import Said, Summed
-from sealsum_verify.scheme_terms import RING_PART, part_count
+from sealsum_verify.scheme_terms import RING_PART, model_length, part_count
 
 
 def check_manifest(offer: Offer, silo: str, message: Message) -> None:
     """A manifest lists the parts of one whole vector, and a seed for each server but the first."""
     plan, body = offer.plan, message.body
-    asked = (plan["model"], plan["parameters"] + 1, part_count(plan), sorted(offer.servers[1:]))
+    asked = (plan["model"], model_length(plan), part_count(plan), sorted(offer.servers[1:]))
     given = (body["model"], body["vector_length"], len(body["parts"]), sorted(body["seeds"]))
     what = f"manifest of {silo}: model, length, parts or seeds are not the plan's"
     demand(given == asked, offer.entry, what)

@@ -6,7 +6,7 @@ from sealsum_verify.encoding import demand, digest_of, same
 from sealsum_verify.messages import Message
 from sealsum_verify.offers import Offer
 from sealsum_verify.round_messages import Said, Summed
-from sealsum_verify.scheme_terms import further_lengths, part_count
+from sealsum_verify.scheme_terms import further_lengths, model_length, part_count
 
 
 def check_manifest(offer: Offer, silo: str, message: Message) -> None:
@@ -61,7 +61,7 @@ def _key_set(offer: Offer, said: Said) -> str:
         "model": plan["model"],
         "server": offer.aggregator,
         "cohort": plan["cohort"],
-        "vector_length": plan["parameters"] + 1,
+        "vector_length": model_length(plan),
         "threshold": plan["threshold"],
         "minimum": plan["min_survivors"],
     }

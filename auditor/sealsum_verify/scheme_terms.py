@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor
+from math import ceil, floor
 from typing import NamedTuple
 
 from sealsum_verify.encoding import demand, same
@@ -89,6 +89,12 @@ def _row(plan: Json, silos: int, entry: str) -> str | None:
     vectors = [plan["vector"], *(one["terms"] for one in plan.get("further", []))]
     for terms in vectors:
         demand(1 <= terms["scale_bits"] <= 30, entry, "plan.vector.scale_bits: expected 1 to 30")
+        per = terms.get("per_element", 1)
+        # Coordinates that share an element: added exactly, in fields that the sum of all silos cannot leave.
+        steps = 2 * silos * ceil(float(terms["coordinate_bound"]) * 2.0 ** terms["scale_bits"])
+        packs = 1 < per <= 8 and not rows and plan["validity"] is None and steps < 1 << (32 // per)
+        wrong = "plan.vector.per_element: not one that this scheme and so many silos can carry"
+        demand(per == 1 or (packs and terms is plan["vector"]), entry, wrong)
     worst = silos * max(
         floor(max(float(terms["coordinate_bound"]), 1.0) * 2.0 ** terms["scale_bits"]) + 1
         for terms in vectors
@@ -106,9 +112,15 @@ def further_lengths(plan: Json) -> list[Json]:
     ]
 
 
+def model_length(plan: Json) -> int:
+    """Elements of the model's vector: of the plan's parameters, several to one where they are packed, and of
+    one weight."""
+    return -(-int(plan["parameters"]) // max(1, int(plan["vector"].get("per_element", 1)))) + 1
+
+
 def part_count(plan: Json, elements: int = RING_PART) -> int:
     """Parts of all vectors of a round: of the plan's parameters and one weight, then of the further ones."""
-    lengths = [int(plan["parameters"]) + 1, *(one["length"] for one in further_lengths(plan))]
+    lengths = [model_length(plan), *(one["length"] for one in further_lengths(plan))]
     return sum(-(-length // elements) for length in lengths)
 
 

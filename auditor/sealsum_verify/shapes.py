@@ -50,7 +50,7 @@ SHAPES = {
     "training:training dp:dp? vector:vector further~:[further] query~:query min_survivors:int deadline_s:int",
     "further": "name:name coordinates:int terms:vector opens_to:text",
     "metrics": "names:[name] noise_multiplier:real loss_cap:real?",
-    "vector": "coordinate_bound:real scale_bits:int ring_bits:int",
+    "vector": "coordinate_bound:real scale_bits:int ring_bits:int per_element~:int",
     "validity": "kind:text norm_bound:real",
     "silo": "silo:name verify_key:hex",
     "server": "server:name verify_key:hex",

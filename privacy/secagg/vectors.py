@@ -21,6 +21,7 @@ from privacy.canonical import Frozen
 from privacy.errors import NotFound, SealsumError, Unprocessable
 from privacy.plan import Count, RoundPlan, VectorTerms
 from privacy.secagg import encoding
+from privacy.secagg.packing import assert_fields_hold
 
 VectorName = NewType("VectorName", str)
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -65,8 +66,8 @@ class NamedVector(Frozen):
 
     @property
     def length(self) -> int:
-        """Elements: the coordinates and, last, the weight of a weighted vector."""
-        return self.coordinates + self.weighted
+        """Elements: of the coordinates and, last, the weight of a weighted vector."""
+        return self.terms.elements(self.coordinates) + self.weighted
 
     def encode(
         self, start: int, values: NDArray[np.float32], weight: float, dither: NDArray[np.uint32]
@@ -84,6 +85,8 @@ class NamedVector(Frozen):
             UpdateOutOfRange: a value or the weight is out of the terms' range. ValueError: more values than
                 the vector has.
         """
+        if self.terms.per_element != 1:
+            raise ValueError(f"vector {self.name}: expected one coordinate an element")
         end = start + len(values)
         if end > self.coordinates:
             raise ValueError(f"vector {self.name}: expected {self.coordinates} coordinates, got {end}")
@@ -135,6 +138,8 @@ class RoundVectors(Frozen):
         """
         for vector in self.vectors:
             encoding.assert_fits(vector.terms, contributors)
+            if vector.terms.per_element > 1:
+                assert_fields_hold(vector.terms, contributors)
 
 
 def vectors_of(plan: RoundPlan) -> RoundVectors:

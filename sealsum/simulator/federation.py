@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.server_step import STEPS, Moment, Opened, Reals, first_slots
+from policies.invited import Drawn, invited
 from privacy.ids import Digest, SiloId
 from privacy.plan import AlgorithmName
 from privacy.update import model_bytes, model_digest
-from sealsum.simulator.plan import RoundTerms, simulated_plan
+from sealsum.simulator.plan import LEAST_SILOS, NOBODY, RoundTerms, simulated_plan
 from sealsum.simulator.sums import RingSum, open_sum, plain_ring_sum
 from silo_agent.algorithms.catalogue import ALGORITHMS, settle, update_of
 from silo_agent.algorithms.memory import FIRST, Memory
@@ -78,12 +79,14 @@ class Federation:
         training = self.terms.training
         moment = Moment(standing.rounds_done + 1, self.rounds, standing.averaged)
         digest = model_digest(self.terms.model, [model_bytes(standing.model)])
-        plan = simulated_plan(self.terms, self.silos.keys(), digest, moment.round, self.rounds)
+        rank = Drawn(NOBODY, training.phase(moment.round), moment.round)
+        asked = invited(rank, {silo: silo for silo in self.silos}, LEAST_SILOS)
+        plan = simulated_plan(self.terms, asked, digest, moment.round, self.rounds)
         updates = {
             silo: self.update_of(
                 silo, standing.model, standing.memories.get(silo, FIRST), moment.round, digest
             )
-            for silo in self.silos
+            for silo in asked
             if silo not in dropped
         }
         total = open_sum(
@@ -119,7 +122,7 @@ class Federation:
         terms = self.terms
         task = Task(
             model=terms.model,
-            training=terms.training,
+            training=terms.training.at(number),
             dp=terms.dp,
             vector=terms.vector,
             start=start,

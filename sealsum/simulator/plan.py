@@ -25,6 +25,8 @@ from privacy.vector_terms import FurtherVector
 
 NOBODY: Final = sha256_hex(b"sealsum/simulated/v1")
 """In place of the digests of a charter, a threat model and a signed job."""
+LEAST_SILOS: Final = 2
+"""Fewest in a sum."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def simulated_plan(
         dp=terms.dp,
         vector=terms.vector,
         further=terms.further,
-        min_survivors=2,
+        min_survivors=LEAST_SILOS,
         deadline_s=120,
     )
 

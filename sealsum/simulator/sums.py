@@ -27,7 +27,8 @@ from privacy.secagg.additive import (
     ring_to_bytes,
     unseal_seed,
 )
-from privacy.secagg.encoding import assert_fits, decode
+from privacy.secagg.encoding import decode
+from privacy.secagg.packing import unpack
 from privacy.secagg.parts import stretches
 from privacy.secagg.vectors import MODEL, NamedVector, VectorName, mean, total_weight, vectors_of
 from silo_agent.encoded import EncodedUpdate
@@ -47,7 +48,8 @@ def secure_sum(
     Raises:
         Unprocessable, UpdateOutOfRange: as ``secure_ring_sum``.
     """
-    return decode(secure_ring_sum(plan, updates, weights)[: plan.parameters], plan.vector)
+    total = secure_ring_sum(plan, updates, weights)[:-1]
+    return decode(unpack(total, plan.vector, len(updates))[: plan.parameters], plan.vector)
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,8 @@ def open_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights
     total = add(plan, updates, weights)
     vector = NamedVector(name=MODEL, coordinates=plan.parameters, terms=plan.vector)
     weight = total_weight(vector, total, len(updates))
-    return Sum(
-        decode(total[: plan.parameters], plan.vector), weight.value, _open_further(plan, updates, weights)
-    )
+    steps = unpack(total[:-1], plan.vector, len(updates))[: plan.parameters]
+    return Sum(decode(steps, plan.vector), weight.value, _open_further(plan, updates, weights))
 
 
 def _open_further(
@@ -163,4 +164,4 @@ def _refuse_unsound(plan: RoundPlan, updates: Mapping[SiloId, Update]) -> None:
         raise Unprocessable(f"updates: expected silos of the plan, got also {', '.join(strangers)}")
     if len(updates) < plan.min_survivors:
         raise Unprocessable(f"updates: expected {plan.min_survivors} or more, got {len(updates)}")
-    assert_fits(plan.vector, len(updates))
+    vectors_of(plan).assert_fit(len(updates))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from silo_agent.algorithms.control import correction_of, to_settle
 from silo_agent.algorithms.descent import descend
 from silo_agent.algorithms.local_steps import pull
-from silo_agent.algorithms.own_weights import BEFORE, last_global_update, projected
+from silo_agent.algorithms.own_weights import BEFORE, last_global_update, projected, within
 from silo_agent.algorithms.task import Task
 from silo_agent.engines.engine import private_sum
 from silo_agent.models.adapters import export_vector
@@ -48,9 +48,10 @@ def dp_fedavg(task: Task) -> FloatUpdate:
             pull(engine.module, task.start, training.learning_rate * training.local.proximal_mu)
     update = export_vector(task.model, engine.module) - task.start
     keep: dict[str, NDArray[np.float32]] = {}
-    if training.local.control != "none":
-        keep |= to_settle(task, correction, update)
     if training.local.projection:
         update = projected(update, last_global_update(task))
         keep[BEFORE] = task.start
+    update = within(update, training.local.coordinate_clip)
+    if training.local.control != "none":
+        keep |= to_settle(task, correction, update)
     return FloatUpdate(update, keep=keep)

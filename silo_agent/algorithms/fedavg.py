@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from silo_agent.algorithms.control import correction_of, to_settle
 from silo_agent.algorithms.local_steps import Descent, local_steps
-from silo_agent.algorithms.own_weights import BEFORE, last_global_update, own_weight, projected
+from silo_agent.algorithms.own_weights import BEFORE, last_global_update, own_weight, projected, within
 from silo_agent.algorithms.task import Task
 from silo_agent.update import FloatUpdate
 
@@ -26,18 +26,18 @@ def fedavg(task: Task) -> FloatUpdate:
     """
     local = task.training.local
     correction = correction_of(task)
-    descent = (
-        _warm_step(task) if local.control == "warm" and correction is None else local_steps(task, correction)
-    )
+    warm = local.control == "warm" and correction is None
+    descent = _warm_step(task) if warm else local_steps(task, correction)
     keep: dict[str, NDArray[np.float32]] = {}
-    if local.control != "none":
-        keep |= to_settle(task, correction, descent.update)
     global_ = None
     if local.projection or task.training.weights == "sqrt_n_over_divergence":
         global_ = last_global_update(task)
         keep[BEFORE] = task.start
     if local.projection:
         descent = replace(descent, update=projected(descent.update, global_))
+    descent = replace(descent, update=within(descent.update, local.coordinate_clip))
+    if local.control != "none":
+        keep |= to_settle(task, correction, descent.update)
     weight, remembered = own_weight(task, descent, global_)
     return FloatUpdate(descent.update, weight=weight, keep={**keep, **remembered})
 

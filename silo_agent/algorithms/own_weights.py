@@ -82,6 +82,11 @@ def projected(update: NDArray[np.float32], global_: NDArray[np.float64] | None) 
     return update if along >= 0.0 or square == 0.0 else (update - along / square * global_).astype(np.float32)
 
 
+def within(update: NDArray[np.float32], most: float | None) -> NDArray[np.float32]:
+    """Each coordinate brought within ±most, where the plan has a most."""
+    return update if most is None else update.clip(-most, most)
+
+
 def _cap(task: Task) -> float:
     cap = task.training.local.loss_cap
     if cap is None:

@@ -14,6 +14,7 @@ from privacy.schema import DataSchema
 from silo_agent.approvals.case import Case, Office, model_of
 from silo_agent.approvals.cost import Cost, job_charge
 from silo_agent.approvals.standing import Standing
+from silo_agent.approvals.training_sentences import training_sentences
 
 _NAMED_COLUMNS = 12
 _RECIPIENTS = {
@@ -67,6 +68,7 @@ def _computed(spec: JobSpec) -> Iterator[str]:
             f"{rounds} of "
             f"{_count(spec.training.local_steps, 'step')}."
         )
+    yield from training_sentences(spec)
     if spec.training.personal is not None:
         yield _OWN_PARTS[spec.training.personal.kind]
     if spec.training.holdout:

@@ -1,7 +1,7 @@
 """Each shape of round through a real aggregator and real share servers comes out as the simulator says.
 
 The shapes: a server's step that reads a further vector; one whose memory is a sum of silos' differences;
-weights of the silos' own.
+weights of the silos' own; several coordinates an element.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from privacy.plan import RoundPlan
 from privacy.schema import DataSchema, Label, NumericFeature
 from privacy.update import model_bytes, model_digest
 from privacy.wire.envelope import Envelope
+from sealsum.job_grid import coarse_vector
 from silo_agent.algorithms.catalogue import ALGORITHMS, settle
 from silo_agent.algorithms.memory import FIRST, Memory
 from silo_agent.encoded import EncodedUpdate
@@ -33,6 +34,7 @@ TRAININGS = {
     "a further vector": terms("qfedavg", weights="fair", local={"q": 1.0, "loss_cap": 2.0}),
     "a triangle of numbers": terms("newton", local_steps=1, server={"ridge": 0.01}),
     "a sum of differences": terms("mifa", server={"silos": 4, "momentum": 0.5}),
+    "three coordinates an element": terms(local={"coordinate_clip": 0.5}),
     "weights of their own": terms(weights="agnostic", local={"gamma": 2.0, "loss_cap": 1.0}),
 }
 
@@ -87,6 +89,8 @@ async def test_a_round_of_this_shape_is_the_simulators(tmp_path: Path, shape: st
         tmp_path, Federation(policy_text=text.replace("max_weight_share: 0.4", "max_weight_share: 1"))
     )
     simulated = federation(training, rounds)
+    packs = training.local.coordinate_clip is not None
+    vector = coarse_vector(8, 0.5, "additive", len(SILOS)) if packs else VECTOR
     zero = np.zeros(MODEL.parameters, dtype=np.float32)
     spec = world.spec(
         **{
@@ -96,7 +100,7 @@ async def test_a_round_of_this_shape_is_the_simulators(tmp_path: Path, shape: st
             "model": MODEL,
             "initial_model": model_digest(MODEL, [model_bytes(zero)]),
             "data": DATA,
-            "vector": VECTOR,
+            "vector": vector,
             "further": simulated.terms.further,
         }
     )
@@ -106,4 +110,5 @@ async def test_a_round_of_this_shape_is_the_simulators(tmp_path: Path, shape: st
     assert outcome.view["state"] == "finished", outcome.view
     expected = run(simulated)[-1]
     assert len(expected.memories) in (0, len(SILOS))
-    np.testing.assert_allclose(outcome.model, expected.model, atol=2e-4)
+    step = 2.0**-vector.scale_bits if packs else 1e-4
+    np.testing.assert_allclose(outcome.model, expected.model, atol=2 * rounds * step)

@@ -1,0 +1,47 @@
+"""What a job's algorithm does beside plain steps, and what of it is published: sentences for who approves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from privacy.plan import JobSpec
+from privacy.training_terms import OWN_WEIGHTS
+from privacy.vector_terms import CURVATURE, HESSIAN
+from silo_agent.algorithm_state import DAYS_KEPT
+
+_PUBLISHED = {
+    HESSIAN: (
+        "The mean second derivatives of the loss are published each round: they tell second moments of "
+        "features."
+    ),
+    CURVATURE: (
+        "One number more is published each round: how far the silos' losses and updates shorten the step."
+    ),
+}
+
+
+def training_sentences(spec: JobSpec) -> Iterator[str]:
+    """None for plain steps."""
+    training, local = spec.training, spec.training.local
+    if training.weights in OWN_WEIGHTS:
+        yield (
+            f"Each silo weighs its update by its own records ({training.weights}); the aggregator learns "
+            "the sum of the weights."
+        )
+    if local.proximal_mu > 0:
+        yield f"After each step the model is pulled back to the round's (proximal_mu {local.proximal_mu:g})."
+    remembers = local.control != "none" or local.projection or training.algorithm == "mifa"
+    if remembers or training.weights in ("agnostic", "sqrt_n_over_divergence"):
+        yield (
+            "From round to round the silo remembers what its algorithm needs; that stays in its state "
+            f"directory, until {DAYS_KEPT} days after the job."
+        )
+    for phase in training.phases:
+        steps = training.at(phase.until).local_steps
+        yield (
+            f"Up to round {phase.until}, a round takes {steps} local steps and invites "
+            f"{phase.silos_share:.0%} of the silos that are here."
+        )
+    for vector in spec.further:
+        if vector.name in _PUBLISHED:
+            yield _PUBLISHED[vector.name]
