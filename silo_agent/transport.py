@@ -34,6 +34,7 @@ from privacy.instance import HEADER, Instance
 from privacy.keystore import Identity
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, parse_envelopes
 from silo_agent.egress import Egress
+from silo_agent.inspection import named_inspection, why_no_answer
 from silo_agent.problems import MAX_PROBLEM_BYTES, Unreachable, fault_from
 
 T = TypeVar("T")
@@ -79,9 +80,11 @@ class FederationClient:
         self._counting = threading.Lock()
         self._sent_bytes = 0
         self._egress = proxy if isinstance(proxy, Egress) else Egress(proxy)
+        context = identity.client_context
+        self._ours = context.get_ca_certs(binary_form=True)
         self._http = httpx.Client(
             transport=transport,
-            verify=self._egress.trusting(identity.client_context),
+            verify=self._egress.trusting(context),
             proxy=self._egress.proxy_to(address.hostname),
             event_hooks={"response": [self._heard]},
             timeout=timeout_s,
@@ -249,9 +252,7 @@ class FederationClient:
         try:
             return retrying(call)
         except httpx.TransportError as error:
-            raise Unreachable(
-                f"{self._host}{path}: no answer ({type(error).__name__}); check url, proxy and certificate"
-            ) from error
+            raise Unreachable(f"{self._host}{path}: {why_no_answer(error)}") from error
 
     def _heard(self, response: httpx.Response) -> None:
         self._egress.contact.heard(response.headers.get("date"))
@@ -260,7 +261,8 @@ class FederationClient:
         if response.is_success:
             return
         body = b"".join(_limited(response, MAX_PROBLEM_BYTES, path))
-        raise fault_from(f"{self._host}{path}", response.status_code, body)
+        fault = fault_from(f"{self._host}{path}", response.status_code, body)
+        raise named_inspection(fault, response, self._ours) or fault
 
 
 def _limited(response: httpx.Response, limit: int, path: str) -> Iterator[bytes]:

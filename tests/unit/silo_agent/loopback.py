@@ -64,6 +64,8 @@ class Loopback:
         self.result_of: Callable[[RoundPlan], RoundResult] = self.opened
         self.ended = False
         self.polls = 0
+        self.wants_certificates = False
+        """Answer 401 to whoever shows none, as servers do."""
         self.before_upload: Callable[[], None] = lambda: None
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
         self.thread.start()
@@ -183,6 +185,9 @@ class _Handler(BaseHTTPRequestHandler):
         query = parse_qs(address.query)
         steps = address.path.strip("/").split("/")[1:]
         one = self.loopback
+        if one.wants_certificates and not self.connection.getpeercert():  # type: ignore[attr-defined] # it is TLS
+            self._problem(401, "signature-rejected")
+            return
         match steps:
             case ["charter"]:
                 self._answer(200, canonical_bytes(one.federation.endorsed_charter))

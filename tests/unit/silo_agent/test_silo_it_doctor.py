@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import socket
-import ssl
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +21,7 @@ from silo_agent.doctor.finding import Finding, Report
 from silo_agent.doctor.route import look_at_way, way_to
 from silo_agent.doctor_command import doctor
 from silo_agent.egress import Egress
+from tests.one_answer import answering
 from tests.silo_yaml import registered
 from tests.unit.silo_agent import loopback
 from tests.unit.silo_agent.loopback import Loopback, patients
@@ -64,38 +62,6 @@ def fault(report: Report, check: str, verdict: str = "fault") -> Finding:
     assert found[0].remedy
     assert found[0].expected
     return found[0]
-
-
-@contextmanager
-def answering(answer: bytes, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A listener that says this to whoever connects; its port."""
-    listener = socket.create_server((host, 0))
-    listener.settimeout(20)
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                connection.settimeout(5)
-                try:
-                    if tls is not None:
-                        connection = tls.wrap_socket(connection, server_side=True)
-                    connection.recv(4096)
-                    connection.sendall(answer)
-                except OSError:
-                    continue
-                finally:
-                    connection.close()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    yield listener.getsockname()[1]
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join()
 
 
 def closed_port() -> int:
