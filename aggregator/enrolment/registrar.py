@@ -73,7 +73,7 @@ class Registrar:
     def renew(self, asked: SignedRenewal, authorities: Authorities, now: datetime) -> Renewed:
         """Issue another certificate to an enrolled party, after these steps, in this order:
 
-        (1) the party is enrolled and not revoked: an unknown one and a wrong signature get the same answer;
+        (1) the party is enrolled and not revoked: an unknown and a revoked one get one answer;
         (2) its identity key signed the request, for this federation, just now; (3) the request proves
         possession of the certificate's key, which is that identity key or one it vouches for; (4) the
         names in the certificate are the registrar's, as at enrolment.
