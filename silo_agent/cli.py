@@ -17,6 +17,7 @@ class SiloGroup(click.Group):
         "datasets": "silo_agent.dataset_commands",
         "describe-model": "silo_agent.model_command",
         "doctor": "silo_agent.doctor_command",
+        "evaluate": "silo_agent.evaluate_command",
         "export": "silo_agent.export_command",
         "forgetting": "silo_agent.forgetting_command",
         "gains": "silo_agent.personal_commands",
