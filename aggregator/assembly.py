@@ -16,6 +16,7 @@ from aggregator.held_charter import HeldCharter, hold_charter
 from aggregator.job_answers import JobAnswers
 from aggregator.job_keys import JobKeys
 from aggregator.job_rows import keep_charter
+from aggregator.lease import Lease
 from aggregator.operators.admitting import admit_people
 from aggregator.operators.web import add_people_routes
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
@@ -79,8 +80,9 @@ def assemble_aggregator(
     settings: AggregatorSettings,
     servers: ShareServers | None = None,
     issuer: httpx.AsyncBaseTransport | None = None,
+    lease: Lease | None = None,
 ) -> Aggregator:
-    """Build an aggregator.
+    """Build an aggregator, which decides only while it holds ``lease``, where there is one.
 
     ``servers`` replaces its HTTPS calls to the charter's share servers, ``issuer`` the network to the issuer.
 
@@ -96,7 +98,7 @@ def assemble_aggregator(
     openfhe = python_of(settings.threshold_he)
     if settings.threshold_he is not None or scheme in JOINT_KEY_SCHEMES:
         assert_openfhe(openfhe)
-    store = _store(settings, identity, held)
+    store = _store(settings, identity, held, lease)
     with store.write() as transaction:
         keep_charter(transaction, held.charter.digest, held.endorsed)
     bell = Bell()
@@ -183,10 +185,13 @@ def _enrolled(settings: ServerSettings, role: Role) -> tuple[Identity, HeldChart
     return identity, hold_charter(identity, role, offered)
 
 
-def _store(settings: ServerSettings, identity: Identity, held: HeldCharter) -> Store:
+def _store(
+    settings: ServerSettings, identity: Identity, held: HeldCharter, lease: Lease | None = None
+) -> Store:
     log = AuditLog(identity.pin.federation, identity.pin.party, identity.signing)
     sinks = sinks_or_default(settings.audit_sinks, settings.state_dir, settings.state_dir)
-    store = Store(settings.database, log, settings.state_dir, sinks, settings.audit_wait_s)
+    may_decide = None if lease is None else lease.assert_held
+    store = Store(settings.database, log, settings.state_dir, sinks, settings.audit_wait_s, may_decide)
     store.sinks.assert_enough([held.policy])
     return store
 

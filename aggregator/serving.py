@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 
 import uvloop
 
 from aggregator.assembly import assemble_aggregator, assemble_share_server
 from aggregator.health import ServerHealth, listening
+from aggregator.lease import Lease
 from aggregator.logs import log_to_stderr
 from aggregator.meters import Counting, ServerMeters
 from aggregator.operators.admitting import server_context
 from aggregator.peers import post_renewal
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings, load_settings
+from aggregator.standby import turn, while_held
 from aggregator.web_server import bind, serve
 from health.renewal import Upkeep
 from privacy.keystore import Identity
@@ -33,7 +36,19 @@ def run_aggregator(config: Path) -> None:
     settings = load_settings(config, AggregatorSettings)
     os.umask(_PRIVATE_UMASK)
     log_to_stderr(settings.log_level)
-    server = assemble_aggregator(settings)
+    if settings.lease_s is None:
+        _aggregate(settings)
+        return
+    listener = bind(settings.address)
+    with turn(settings, listener) as lease:
+        if lease is not None:
+            _aggregate(settings, listener, lease)
+
+
+def _aggregate(
+    settings: AggregatorSettings, listener: socket.socket | None = None, lease: Lease | None = None
+) -> None:
+    server = assemble_aggregator(settings, lease=lease)
     server.state.store.sinks.start()
     meters = ServerMeters("aggregator", settings.state_dir)
     state = server.state
@@ -44,10 +59,10 @@ def run_aggregator(config: Path) -> None:
             serve(
                 Counting(server.app, meters),
                 server_context(settings, server.identity),
-                bind(settings.address),
+                listener or bind(settings.address),
                 drain_s=settings.drain_s,
                 on_drain=server.state.bell.silence,
-                beside=server.loop.run,
+                beside=server.loop.run if lease is None else lambda: while_held(lease, server.loop.run),
                 on_ready=lambda _: _ready(health, upkeep),
             )
         )

@@ -20,6 +20,7 @@ from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 Bytes = Annotated[int, Field(ge=1024)]
+_HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$"
 _GIB = 1 << 30
 _DAYS_90_S = 90 * 24 * 3600.0
 
@@ -34,7 +35,7 @@ class ServerSettings(Frozen):
 
     state_dir: Path
     """Keys, charter, database and parts; relative to this file."""
-    listen: Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$")]
+    listen: Annotated[str, Field(pattern=_HOST_PORT)]
     """``host:port``; port 0 takes a free one and prints it."""
     database_url: Annotated[str, AfterValidator(_openable)] | None = None
     """SQLAlchemy URL without a password (``aggregator/database.py``); SQLite in ``state_dir`` if left out."""
@@ -89,12 +90,23 @@ class AggregatorSettings(ServerSettings):
     """Wait for the rest of the roster once enough silos are present."""
     approval_wait_s: Annotated[float, Field(gt=0, le=_DAYS_90_S)] = 7 * 24 * 3600.0
     """How long silos may take to approve a job, or to approve it again, before it ends."""
+    lease_s: Annotated[float, Field(ge=3, le=300)] | None = None
+    """Several aggregator processes share one PostgreSQL database and one ``state_dir``: one of them works,
+    the others hand connections on to it, and take over once its lease of so many seconds is not renewed."""
+    reached_at: Annotated[str, Field(pattern=_HOST_PORT)] | None = None
+    """Where those others reach this process, as ``host:port``; ``listen`` if left out."""
     database_wait_s: Seconds = 900.0
     """How long a database may be away before this process ends; until then it is not ready, and waits."""
     aborts_max: Annotated[int, Field(ge=1, le=100)] = 2
     """Rounds that may abort in a row before the job fails."""
     threshold_he: ThresholdHeSettings | None = None
     """The Python that runs OpenFHE for threshold_bfv and threshold_ckks; this one if left out."""
+
+    @model_validator(mode="after")
+    def _processes_share_a_database(self) -> Self:
+        if self.lease_s is not None and not self.database.startswith("postgresql"):
+            raise ValueError("lease_s: expected a PostgreSQL database_url, which several processes can share")
+        return self
 
 
 class ShareServerSettings(ServerSettings):

@@ -51,14 +51,18 @@ class Store:
         state_dir: Path,
         sinks: Sequence[SinkSettings],
         sinks_wait_s: float = WAIT_S,
+        may_decide: Callable[[Connection], None] | None = None,
     ) -> None:
         """Open it and check its log; copies of its entries go to ``sinks`` once these are started.
+
+        ``may_decide`` is asked first in every transaction, where other processes share the database.
 
         Raises:
             ConfigurationError: see ``open_database``, ``migrate``, ``AuditSinks``.
             LedgerDamaged: the log does not verify.
         """
         self._engine = open_database(url)
+        self._may_decide = may_decide
         self.log = log
         self.refusals = RefusalQuota(time.monotonic)
         with ExitStack() as undo:
@@ -84,6 +88,8 @@ class Store:
         news = self.sinks.news()
         try:
             with self._engine.begin() as connection:
+                if self._may_decide is not None:
+                    self._may_decide(connection)
                 writer = Writer(connection, self.log)
                 if self.log.unsure:
                     there = self.log.look_again(connection)
