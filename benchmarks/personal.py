@@ -32,14 +32,18 @@ PUBLISHED: Final = {
 OWN: Final = "local only"
 
 
-def measure(names: list[str]) -> dict[str, dict[str, dict[str, float]]]:
-    """Recipe → hospital → metric."""
+Scores = dict[str, dict[str, float]]
+"""Hospital → metric → value."""
+
+
+def measure(name: str) -> Scores:
+    """One recipe's."""
     hospitals = flamby()
-    return {name: _scores(RECIPES[name](hospitals), hospitals) for name in names}
+    return _scores(RECIPES[name](hospitals), hospitals)
 
 
-def _scores(models: Mapping[str, Scored], hospitals: Mapping[str, Halves]) -> dict[str, dict[str, float]]:
-    told: dict[str, dict[str, float]] = {}
+def _scores(models: Mapping[str, Scored], hospitals: Mapping[str, Halves]) -> Scores:
+    told: Scores = {}
     for hospital, one in models.items():
         asked = hospitals[hospital].test
         board = Board(asked, {"it": outcome_of(one.place.scored(one.vector), asked)})
@@ -79,6 +83,11 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, f"FLamby's own accuracies: {published}"])
 
 
+def _result(scores: Mapping[str, Scores]) -> dict[str, Any]:
+    sizes = {name: [len(one.train), len(one.test)] for name, one in flamby().items()}
+    return {"hospitals": sizes, "published": PUBLISHED, "summary": summary(scores), "scores": dict(scores)}
+
+
 def main() -> None:
     """Measure and show."""
     parser = argparse.ArgumentParser(
@@ -86,13 +95,16 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=list(RECIPES), default=list(RECIPES))
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="write here after each; what was measured before is kept")
     options = parser.parse_args()
-    scores = measure(list(dict.fromkeys([OWN, *options.only])))
-    sizes = {name: [len(one.train), len(one.test)] for name, one in flamby().items()}
-    result = {"hospitals": sizes, "published": PUBLISHED, "summary": summary(scores), "scores": scores}
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    scores: dict[str, Scores] = {}
+    if options.out is not None and options.out.exists():
+        scores = json.loads(options.out.read_text(encoding="utf-8"))["scores"]
+    for name in dict.fromkeys([*(() if OWN in scores else (OWN,)), *options.only]):
+        scores[name] = measure(name)
+        result = _result({one: scores[one] for one in RECIPES if one in scores})
+        if options.out is not None:
+            options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1) if options.json else table(result))
 
 

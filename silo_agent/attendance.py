@@ -34,6 +34,7 @@ from silo_agent.encoded import EncodedUpdate
 from silo_agent.engines.place import place_for
 from silo_agent.engines.probe import assert_outputs
 from silo_agent.engines.workbench import Workbench
+from silo_agent.follow import follow
 from silo_agent.footing import assert_able
 from silo_agent.job_secrets import JobSecrets
 from silo_agent.ledger.books import Books
@@ -175,6 +176,8 @@ class Attendance:
         stored = self._store(envelope, plan, half, encoded, model.digest, ledger)
         # (11)
         self._books.settle_if_open(plan.context, datetime.now(UTC))
+        if self._settings.follow_models and adapter is not None and invitation.job.query is None:
+            follow(self._settings, invitation, adapter, model, self._datasets)
         own_ms = 1000 * (time.perf_counter() - started) - train_ms - waited_ms
         return Attended(plan, invitation.job.dataset, stored, half, train_ms, own_ms)
 

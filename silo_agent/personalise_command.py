@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from privacy.keystore import load_identity
+from silo_agent.algorithm_state import AlgorithmState
 from silo_agent.approvals.registry import Registry
 from silo_agent.datasets import Datasets
 from silo_agent.ledger.books import ledger_unit
@@ -18,17 +19,26 @@ from silo_agent.models.adapters import assert_layout, find_adapter
 from silo_agent.own_policy import load_own_policy
 from silo_agent.personal.gains import bench_of, gains_of, personalised
 from silo_agent.personal.layers import tensors_of
+from silo_agent.personal.left_by_job import left_by_job
 from silo_agent.personal.methods import LEARNING_RATE, METHODS, REGULAR_WEIGHT, Choices, local_only
 from silo_agent.personal.store import PersonalModels, read_vector
 from silo_agent.personal_commands import draw, table_of
 from silo_agent.registration import registered_for
 from silo_agent.settings import read_settings
 
+JOB = "job"
+
 
 @click.command()
 @config_option
 @click.option("--job", "asked", required=True, metavar="JOB", help="Its name, or 8 digits of its digest.")
-@click.option("--method", type=click.Choice(list(METHODS)), default="map", show_default=True)
+@click.option(
+    "--method",
+    type=click.Choice([*METHODS, JOB]),
+    default="map",
+    show_default=True,
+    help="How; job is what a job with own parts has left here.",
+)
 @click.option(
     "--layers",
     default="all",
@@ -108,7 +118,10 @@ def personalise(
     moving = tensors_of(layers, spec.model)
     bench = bench_of(spec, adapter, Datasets().everybody(dataset, spec), shared, holdout, moving)
     choices = Choices(prior_width, steps, learning_rate, regular_weight)
-    made = personalised(bench, next(one for one in METHODS if one == method), choices)
+    if method == JOB:
+        made = left_by_job(spec, adapter, shared, AlgorithmState(settings.state_dir).memory(spec.digest))
+    else:
+        made = personalised(bench, next(one for one in METHODS if one == method), choices)
     gains = gains_of(spec, bench, method, layers, made, local_only(bench.place), now)
     path = models.keep(spec.model, made.vector, gains)
     draw([gains], picture)
