@@ -19,7 +19,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from privacy.errors import Unprocessable
 from privacy.plan import AlgorithmName, ServerTerms, TrainingTerms
 from privacy.secagg.vectors import VectorName
-from privacy.vector_terms import CURVATURE, HESSIAN
+from privacy.vector_terms import CURVATURE, HESSIAN, MASK
 
 Reals = NDArray[np.float64]
 Further = Mapping[VectorName, tuple[float, ...]]
@@ -126,6 +126,20 @@ def fair(opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, mo
     return _stepped(opened.total / divisor, opened, slots, training, moment)
 
 
+def masked(opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, moment: Moment) -> Stepped:
+    """As ``federated``, each coordinate divided by how many sent it; those that too few sent stay.
+
+    Raises:
+        Unprocessable: as ``federated``; the stretch is not the whole model.
+    """
+    sent = np.rint(np.array(opened.further[VectorName(MASK)]))
+    if len(sent) != len(opened.model):
+        raise Unprocessable(f"further.{MASK}: expected {len(opened.model)} numbers, got {len(sent)}")
+    enough = sent >= training.server.mask_minimum
+    mean: Reals = np.where(enough, opened.total / np.maximum(sent, 1.0), 0.0)
+    return _stepped(mean, opened, slots, training, moment)
+
+
 def with_absent(
     opened: Opened, slots: Mapping[str, Reals], training: TrainingTerms, moment: Moment
 ) -> Stepped:
@@ -220,6 +234,7 @@ STEPS: Final[Mapping[AlgorithmName, ServerStep]] = MappingProxyType(
         "qfedavg": fair,
         "mifa": with_absent,
         "newton": newton,
+        "sparse_masks": masked,
         "dp_fedavg": federated,
         "dp_fedsgd": federated,
         "dp_statistics": published,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from privacy.personal_terms import check_personal
 from privacy.training_terms import OWN_WEIGHTS, WITHOUT_DP, LocalTerms, TrainingTerms
-from privacy.vector_terms import CURVATURE, HESSIAN, MOST_COORDINATES, FurtherVector
+from privacy.vector_terms import CURVATURE, HESSIAN, MASK, MOST_COORDINATES, FurtherVector
 
 
 def check_training(training: TrainingTerms, private: bool) -> None:
@@ -40,6 +40,7 @@ def check_training(training: TrainingTerms, private: bool) -> None:
         raise ValueError("training.server.silos: expected the number of silos with mifa, and only there")
     if training.server.ridge > 0 and algorithm != "newton":
         raise ValueError("training.server.ridge: expected it with newton only")
+    _check_masks(training)
     _check_control(training)
     _check_steps(training)
 
@@ -62,17 +63,19 @@ def check_vectors(training: TrainingTerms, parameters: int, further: Sequence[Fu
     needed = {
         "qfedavg": (CURVATURE, 1, "sum"),
         "newton": (HESSIAN, parameters * (parameters + 1) // 2, "mean"),
+        "sparse_masks": (MASK, parameters, "sum"),
     }
     asked = needed.get(training.algorithm)
     if asked is not None and asked[1] > MOST_COORDINATES:
+        most = 44 if asked[0] == HESSIAN else MOST_COORDINATES
         raise ValueError(
-            f"training.algorithm: expected a model of at most 44 parameters with {training.algorithm}, whose "
-            f"{HESSIAN} is published, got {parameters}"
+            f"training.algorithm: expected a model of at most {most} parameters with {training.algorithm}, "
+            f"whose {asked[0]} is published, got {parameters}"
         )
     given = [
         (vector.name, vector.coordinates, vector.opens_to)
         for vector in further
-        if vector.name in (CURVATURE, HESSIAN)
+        if vector.name in (CURVATURE, HESSIAN, MASK)
     ]
     if given != ([] if asked is None else [asked]):
         raise ValueError(
@@ -107,6 +110,17 @@ def _check_private(training: TrainingTerms) -> None:
             f"training.local: expected nothing with {training.algorithm}: its one step starts from the "
             "model that came, where a pull is zero and corrections cancel in the sum; use dp_fedavg"
         )
+
+
+def _check_masks(training: TrainingTerms) -> None:
+    minimum, masked = training.server.mask_minimum, training.algorithm == "sparse_masks"
+    if (training.local.mask_share > 0, minimum > 0, minimum > 1) != (masked, masked, masked):
+        raise ValueError(
+            "training: expected local.mask_share above 0 and server.mask_minimum of at least 2 with "
+            "sparse_masks, and only there"
+        )
+    if masked and (training.weights != "uniform" or training.local.projection):
+        raise ValueError("training: expected uniform weights and no projection with sparse_masks")
 
 
 def _check_control(training: TrainingTerms) -> None:

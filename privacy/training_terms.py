@@ -18,11 +18,19 @@ from privacy.vector_terms import LEAST_REAL, PositiveReal
 StepSize = Annotated[Real, Field(ge=LEAST_REAL, le=1e6)]
 """Far above any useful one, and within float32: a larger one would end a silo's process, not its round."""
 AlgorithmName = Literal[
-    "fedavg", "qfedavg", "mifa", "newton", "dp_fedavg", "dp_fedsgd", "dp_statistics", "dp_evaluation"
+    "fedavg",
+    "qfedavg",
+    "mifa",
+    "newton",
+    "sparse_masks",
+    "dp_fedavg",
+    "dp_fedsgd",
+    "dp_statistics",
+    "dp_evaluation",
 ]
 """What silos compute. Without DP: descent, descent with a fair step, with absent silos' last updates, a step
-of Newton; with it local DP-SGD, one private step, statistics, metrics of a model."""
-WITHOUT_DP: tuple[AlgorithmName, ...] = ("fedavg", "qfedavg", "mifa", "newton")
+of Newton, masked updates; with it local DP-SGD, one private step, statistics, metrics of a model."""
+WITHOUT_DP: tuple[AlgorithmName, ...] = ("fedavg", "qfedavg", "mifa", "newton", "sparse_masks")
 QUERIES: tuple[AlgorithmName, ...] = ("dp_statistics", "dp_evaluation")
 """Algorithms that train nothing: ``dp_`` and the kind of the query."""
 ONE_MECHANISM: tuple[AlgorithmName, ...] = ("dp_fedsgd", *QUERIES)
@@ -56,6 +64,8 @@ class ServerTerms(Frozen):
     """Of ``newton``: added to the Hessian's diagonal, so that the step exists and stays short."""
     silos: Annotated[int, Field(ge=0, le=1000)] = left_out_at(0)
     """Of ``mifa``: how many silos the kept updates are averaged over, those not heard yet as zero."""
+    mask_minimum: Annotated[int, Field(ge=0, le=1000)] = left_out_at(0)
+    """Of ``sparse_masks``: a coordinate that fewer silos sent than this stays where it is."""
 
     @model_validator(mode="after")
     def _nothing_is_said_that_has_no_effect(self) -> Self:
@@ -95,6 +105,8 @@ class LocalTerms(Frozen):
     """Of weights ``agnostic``: ŵ = exp(gamma · (own loss − loss_cap)), the loss averaged over rounds."""
     q: Annotated[Real, Field(ge=0, le=10)] = left_out_at(0.0)
     """Of ``qfedavg``: ŵ = (own loss / loss_cap)^q; towards 0 it is FedAvg."""
+    mask_share: Annotated[Real, Field(ge=0, le=1)] = left_out_at(0.0)
+    """Of ``sparse_masks``: the part of its coordinates that a silo sends, those that moved most."""
     loss_cap: PositiveReal | None = left_out_at(None)
     """Of weights ``agnostic`` and ``fair``: a larger loss counts as this one, so that ŵ is at most 1."""
 

@@ -169,6 +169,8 @@ _ALIASES: Final = {
     "gamma": ("local", "gamma"),
     "q": ("local", "q"),
     "loss_cap": ("local", "loss_cap"),
+    "mask_share": ("local", "mask_share"),
+    "mask_minimum": ("server", "mask_minimum"),
     "local_param": ("personal", "local_param"),
     "every": ("personal", "every"),
     "regular_weight": ("personal", "regular_weight"),

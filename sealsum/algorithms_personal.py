@@ -54,6 +54,25 @@ PERSONAL_ROWS: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
             local_param=[LAST],
             every=5,
         ),
+        "sparse_masks": AlgorithmRow(
+            {
+                "algorithm": "sparse_masks",
+                **TEN,
+                "local": {"mask_share": 0.5},
+                "server": {"mask_minimum": 2},
+            },
+            None,
+            "sends the coordinates that moved most (mask_share), and a one for each",
+            "each coordinate over how many sent it, where mask_minimum or more did",
+            cost="two sums; a model of at most 1024 parameters",
+            leaks="how many silos sent each coordinate, to all; the value of one that a single silo sent",
+            refused=(
+                "which coordinates a silo sends is chosen by its records, so that one record more moves "
+                f"whole coordinates in and out; {_INSTEAD}"
+            ),
+            schemes="all but threshold_bfv and threshold_ckks, which decrypt one vector a round; no validity",
+            further=("mask",),
+        ),
         "ditto": AlgorithmRow(
             {"algorithm": "fedavg", **TEN, "personal": _DITTO},
             {"algorithm": "dp_fedsgd", "personal": _DITTO},

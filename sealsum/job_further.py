@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, SchemeName, TrainingTerms
-from privacy.vector_terms import CURVATURE, HESSIAN, MOST_COORDINATES, FurtherVector
+from privacy.vector_terms import CURVATURE, HESSIAN, MASK, MOST_COORDINATES, FurtherVector
 from sealsum.job_grid import finest_vector
 
 
@@ -27,6 +27,14 @@ def algorithm_further(
                 f"got {model.parameters}"
             )
         return (FurtherVector(name=HESSIAN, coordinates=count, terms=finest_vector(scheme, silos)),)
+    if training.algorithm == "sparse_masks":
+        if model.parameters > MOST_COORDINATES:
+            raise ConfigurationError(
+                f"training.algorithm: expected a model of at most {MOST_COORDINATES} parameters with "
+                f"sparse_masks, whose counts are published, got {model.parameters}"
+            )
+        terms = finest_vector(scheme, silos)
+        return (FurtherVector(name=MASK, coordinates=model.parameters, terms=terms, opens_to="sum"),)
     return ()
 
 

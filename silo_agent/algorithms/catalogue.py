@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.plan import AlgorithmName, TrainingTerms
-from privacy.vector_terms import CURVATURE, HESSIAN, METRICS
+from privacy.vector_terms import CURVATURE, HESSIAN, MASK, METRICS
 from silo_agent.algorithms.control import AHEAD, settled
 from silo_agent.algorithms.dp_fedavg import dp_fedavg
 from silo_agent.algorithms.dp_fedsgd import dp_fedsgd
@@ -22,6 +22,7 @@ from silo_agent.algorithms.newton import newton
 from silo_agent.algorithms.own_parts import personalised
 from silo_agent.algorithms.per_fedavg import per_fedavg
 from silo_agent.algorithms.qfedavg import qfedavg
+from silo_agent.algorithms.sparse_masks import sparse_masks
 from silo_agent.algorithms.task import Task
 from silo_agent.update import Update
 
@@ -31,6 +32,7 @@ ALGORITHMS: Final[Mapping[AlgorithmName, Callable[[Task], Update]]] = MappingPro
         "qfedavg": qfedavg,
         "mifa": mifa,
         "newton": newton,
+        "sparse_masks": sparse_masks,
         "dp_fedavg": dp_fedavg,
         "dp_fedsgd": dp_fedsgd,
         "dp_statistics": dp_statistics,
@@ -38,7 +40,7 @@ ALGORITHMS: Final[Mapping[AlgorithmName, Callable[[Task], Update]]] = MappingPro
     }
 )
 COMPUTED_BESIDE: Final[Mapping[AlgorithmName, tuple[str, ...]]] = MappingProxyType(
-    {"dp_fedsgd": (METRICS,), "qfedavg": (CURVATURE,), "newton": (HESSIAN,)}
+    {"dp_fedsgd": (METRICS,), "qfedavg": (CURVATURE,), "newton": (HESSIAN,), "sparse_masks": (MASK,)}
 )
 """Which further vectors an algorithm computes beside its update."""
 

@@ -130,3 +130,19 @@ def test_a_job_file_may_name_what_stays() -> None:
     assert terms.personal is not None
     assert terms.personal.regular_weight == 0.7
     assert CATALOGUE["reptile"].private is not None
+
+
+def test_masks_are_refused_with_dp_and_go_with_their_terms_only() -> None:
+    said = training_of({"algorithm": "sparse_masks", "mask_share": 0.3}, private=False)
+    terms = TrainingTerms(**said)
+    assert (terms.local.mask_share, terms.server.mask_minimum) == (0.3, 2)
+    with pytest.raises(ValueError, match="moves whole coordinates in and out"):
+        training_of({"algorithm": "sparse_masks"}, private=True)
+    for changes in (
+        {"server": {"mask_minimum": 1}},
+        {"server": {}},
+        {"algorithm": "fedavg"},
+        {"weights": "examples"},
+    ):
+        with pytest.raises(ValidationError, match="sparse_masks"):
+            job({**said, **changes}, dp=None)
