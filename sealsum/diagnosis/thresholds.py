@@ -23,11 +23,15 @@ CONFLICT: Final = (0.05, 0.3)
 
 
 def level_of(one: Mapping[str, Any], bounds: tuple[float, float]) -> Level:
-    """Which side of both bounds an estimate lies; ``unknown`` where its interval spans from low to strong."""
+    """Which side of both bounds an estimate lies.
+
+    ``unknown`` where its interval spans from low to strong, or is wider than twice what lies between the
+    bounds.
+    """
     if one.get("estimate") is None:
         return "unknown"
     low, high = one.get("interval_95", (one["estimate"], one["estimate"]))
-    if low < bounds[0] and high > bounds[1]:
+    if (low < bounds[0] and high > bounds[1]) or high - low > 2 * (bounds[1] - bounds[0]):
         return "unknown"
     if one["estimate"] < bounds[0]:
         return "low"

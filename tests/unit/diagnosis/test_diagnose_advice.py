@@ -118,7 +118,9 @@ def test_sentences_carry_their_numbers() -> None:
         (_one(0.1), "moderate"),
         (_one(0.31), "strong"),
         (_one(0.2, 0.2), "unknown"),
-        (_one(0.35, 0.2), "strong"),
+        (_one(0.35, 0.15), "strong"),
+        (_one(-0.1, 0.28), "unknown"),
+        (_one(0.05, 0.04), "low"),
         (_one(None), "unknown"),
     ],
 )
