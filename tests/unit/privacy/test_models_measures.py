@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
@@ -40,6 +40,7 @@ def test_the_area_is_the_share_of_pairs_in_the_right_order(rows: list[tuple[int,
     assert auc(scores, labels) == pytest.approx(sum(pairs) / len(pairs))
 
 
+@settings(max_examples=20, deadline=None)
 @given(BINARY)
 def test_binary_measures_agree_with_scikit_learn(rows: list[tuple[int, bool]]) -> None:
     probabilities = np.array([(score + 3) / 6 for score, _ in rows])
@@ -53,6 +54,7 @@ def test_binary_measures_agree_with_scikit_learn(rows: list[tuple[int, bool]]) -
         assert precision(predicted, labels) == pytest.approx(oracle.precision_score(labels, predicted))
 
 
+@settings(max_examples=20, deadline=None)
 @given(CLASSES)
 def test_the_macro_f1_agrees_with_scikit_learn(rows: list[tuple[int, int]]) -> None:
     predicted, labels = np.array(rows).T
