@@ -42,7 +42,7 @@ def look_at_machine(
 
 
 def _state_dir(settings: SiloSettings, report: Report) -> None:
-    where, least = f"state_dir {settings.state_dir}", STATE_FREE_BYTES >> 20
+    where, least = str(settings.state_dir), STATE_FREE_BYTES >> 20
     expected = f"mode 0700, writable, {least} MiB free"
     if not settings.state_dir.is_dir():
         told = "enrol first: sealsum silo enroll --token-file FILE --state DIR"
@@ -62,7 +62,7 @@ def _state_dir(settings: SiloSettings, report: Report) -> None:
 
 
 def _identity(settings: SiloSettings, report: Report) -> Identity | None:
-    where, expected = f"keys in {settings.state_dir}", "a silo's keys, readable by nobody else"
+    where, expected = str(settings.state_dir), "a silo's keys, readable by nobody else"
     with report.judging("keys", where, expected):
         identity = load_identity(settings.state_dir)
         _ = identity.client_context
@@ -79,7 +79,7 @@ def _identity(settings: SiloSettings, report: Report) -> Identity | None:
 
 def _certificate(identity: Identity, report: Report, now: datetime) -> None:
     path = identity.directory / "identity.pem"
-    where, expected = f"certificate {path}", "in force, and renewed at two thirds of its life"
+    where, expected = str(path), "in force, and renewed at two thirds of its life"
     renew = f"run: sealsum keys renew --state {identity.directory}"
     with report.judging("certificate", where, expected):
         certificate = read_certificate(path)
@@ -98,7 +98,7 @@ def _certificate(identity: Identity, report: Report, now: datetime) -> None:
 
 
 def _policy(settings: SiloSettings, report: Report) -> LoadedPolicy | None:
-    where, expected = f"threat_model {settings.threat_model}", "a threat model whose scheme runs here"
+    where, expected = settings.threat_model, "a threat model whose scheme runs here"
     with report.judging("threat_model", where, expected):
         policy = load_own_policy(settings)
         assert_scheme_runs(policy, settings)

@@ -110,7 +110,7 @@ def look_at_payload(
             told = "find what stands between and cuts large bodies, or have this host exempted"
             report.fault(check, where, expected, f"{size >> 10} KiB: {error}", told, REMOTE)
             return
-    report.ok(check, where, expected, "so it is")
+    report.ok(check, where, expected, "none was cut on the way")
 
 
 def look_at_idle(
@@ -161,4 +161,4 @@ def _policies_agree(charter: Charter, own: LoadedPolicy | None, report: Report) 
         got = f"federation {schemes[0]}, silo {schemes[1]}: every round is refused"
         report.fault("policies", where, expected, got, told, 3)
     else:
-        report.ok("policies", where, expected, f"{schemes[0]}; federation {theirs.model.metadata.name}")
+        report.ok("policies", where, expected, f"both {schemes[0]}")
