@@ -96,6 +96,9 @@ def _columns(axes: Axes, columns: list[dict[str, Any]]) -> None:
     axes.set_yticks(places, [one["column"] for one in shown])
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
+    axes.set_xlim(left=0)
+    if not shown:
+        axes.text(0.5, 0.5, "hidden by the noise", transform=axes.transAxes, ha="center", fontsize=8)
     axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel("part of the variance between silos")
     hidden = len(columns) - len(known)
