@@ -114,7 +114,10 @@ def check_personal(
             "training.server: expected sgd without momentum with personal mixed_intervals: it would go on "
             "moving layers that are not summed"
         )
-    tensors = own_tensors(names, personal.local_param)
+    try:
+        tensors = own_tensors(names, personal.local_param)
+    except ValueError as error:
+        raise ValueError(f"training.personal.local_param: {error}") from error
     if personal.kind == "fedper" and len(tensors) == len(names):
         raise ValueError("training.personal.local_param: expected some tensors to be shared, got all of them")
 
@@ -136,7 +139,7 @@ def own_tensors(names: Sequence[str], beginnings: Sequence[str]) -> frozenset[st
         if not matching:
             known = ", ".join(names[:20])
             raise ValueError(
-                f"local_param: expected {LAST}, {INTERCEPT} or beginnings of {known}, got {beginning!r}, "
+                f"expected {LAST}, {INTERCEPT} or beginnings of {known}, got {beginning!r}, "
                 "which no tensor has"
             )
         found |= matching

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
+from privacy.errors import SealsumError
+from silo_agent.attended import names_of
 from silo_agent.checked_model import CheckedModel
 from silo_agent.data.holdout import held_out
 from silo_agent.datasets import Datasets
@@ -14,6 +18,8 @@ from silo_agent.personal.recall import recall_by_class
 from silo_agent.personal.workplace import Workplace
 from silo_agent.settings import SiloSettings
 
+_log = logging.getLogger(__name__)
+
 
 def follow(
     settings: SiloSettings,
@@ -23,6 +29,23 @@ def follow(
     datasets: Datasets,
 ) -> None:
     """Note how the model that a round started from does, on patients held out of the job if it holds out any.
+
+    A round does not fail for it: the contribution is on disk, and what goes wrong here is logged.
+    """
+    try:
+        _follow(settings, invitation, adapter, model, datasets)
+    except (SealsumError, OSError) as error:
+        _log.warning("model_not_followed", extra={**names_of(invitation.plan), "reason": str(error)})
+
+
+def _follow(
+    settings: SiloSettings,
+    invitation: Invitation,
+    adapter: ModelAdapter,
+    model: CheckedModel,
+    datasets: Datasets,
+) -> None:
+    """As ``follow``.
 
     Nothing of it is sent, and none of it is in the silo's log. Passed over where no class is predicted or
     nobody is held out here.

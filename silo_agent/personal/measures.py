@@ -24,6 +24,8 @@ from silo_agent.personal.workplace import Vector, Workplace
 DRAWS: Final = 2000
 INTERVAL: Final = (2.5, 97.5)
 _SEED: Final = 20110
+_HUGE: Final = 1e6
+"""In the place of a loss that is not finite: no model of it is ever chosen."""
 HIGHER_IS_BETTER: Final[Mapping[str, bool]] = {"accuracy": True, "auc": True, "loss": False}
 
 
@@ -38,11 +40,11 @@ class Outcome:
     """Of the second of two classes; none where there are more."""
 
 
-def asked_loss(place: Workplace, vector: Vector, asked: Records) -> float:
-    """Of a model, float32[d], on records; batch statistics are the place's; NaN is infinite."""
+def losses_of(place: Workplace, vector: Vector, asked: Records) -> NDArray[np.float64]:
+    """Of a model, float32[d], on each record; batch statistics are the place's; not finite is huge."""
     with torch.no_grad():
-        loss = float(losses(place.scored(vector), asked, np.arange(len(asked))).mean())
-    return loss if np.isfinite(loss) else float("inf")
+        loss = losses(place.scored(vector), asked, np.arange(len(asked))).double().numpy()
+    return np.where(np.isfinite(loss), np.minimum(loss, _HUGE), _HUGE)
 
 
 def outcome_of(module: nn.Module, records: Records) -> Outcome:

@@ -5,17 +5,19 @@ All of them stay at the silo, so none costs budget and none changes what the job
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError, Unprocessable
 from silo_agent.personal.figures import MethodName
 from silo_agent.personal.fitting import Pull, descended, fitted
-from silo_agent.personal.measures import asked_loss
+from silo_agent.personal.measures import losses_of
 from silo_agent.personal.workplace import Vector, Workplace, first_weights
 
 WIDTHS: Final = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 10.0)
@@ -46,19 +48,18 @@ class Made:
 
 
 def fine_tune(place: Workplace, shared: Vector, choices: Choices) -> Made:
-    """Gradient descent from the job's model, stopped where patients of other folds are predicted best.
+    """Gradient descent from the job's model, for no more steps than predict patients of other folds best.
 
     Raises:
         ConfigurationError: too few patients to choose the steps by. Unprocessable: it diverged.
     """
     steps = choices.steps
     if steps is None:
-        losses = np.zeros(len(STEPS))
-        for inside, outside in place.split():
-            losses += len(outside) * np.array(
-                [asked_loss(inside, one, outside) for one in _path(inside, shared, choices.learning_rate)]
-            )
-        steps = STEPS[int(np.argmin(losses))]
+        asked = [
+            [losses_of(inside, one, outside) for one in _path(inside, shared, choices.learning_rate)]
+            for inside, outside in place.split()
+        ]
+        steps = STEPS[nearest_of_the_best(np.concatenate(asked, axis=1))]
     *_, vector = shared, *descended(place, shared, choices.learning_rate, steps)
     return Made(vector, {"steps": steps, "learning_rate": choices.learning_rate})
 
@@ -115,17 +116,31 @@ def local_only(place: Workplace) -> Made:
 
 
 def best_width(place: Workplace, centre: Vector) -> float:
-    """The prior width under which patients are predicted best by models that were fitted without them.
+    """The narrowest prior under which models predict patients whom they lack as well as under any.
 
     Raises:
         ConfigurationError: too few patients. Unprocessable: a fit diverged.
     """
-    losses = np.zeros(len(WIDTHS))
-    for inside, outside in place.split():
-        losses += len(outside) * np.array(
-            [asked_loss(inside, _with_prior(inside, centre, width), outside) for width in WIDTHS]
-        )
-    return WIDTHS[int(np.argmin(losses))]
+    asked = [
+        [losses_of(inside, _with_prior(inside, centre, width), outside) for width in WIDTHS]
+        for inside, outside in place.split()
+    ]
+    return WIDTHS[nearest_of_the_best(np.concatenate(asked, axis=1))]
+
+
+def nearest_of_the_best(losses: NDArray[np.float64]) -> int:
+    """The first choice that is within one standard error of the best (Breiman et al. 1984, section 3.4.3).
+
+    Choices go from the centre outwards, so that the data must speak for leaving it. The error is of the
+    difference on the same records, which is what tells two choices apart.
+
+    Args:
+        losses: float64[choices, records], each record's by a model that was fitted without it.
+    """
+    best = int(np.argmin(losses.mean(axis=1)))
+    worse = losses - losses[best]
+    error = worse.std(axis=1, ddof=1) / math.sqrt(losses.shape[1])
+    return int(np.argmax(worse.mean(axis=1) <= error))
 
 
 def _with_prior(place: Workplace, centre: Vector, width: float) -> Vector:

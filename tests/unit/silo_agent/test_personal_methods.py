@@ -18,7 +18,7 @@ from silo_agent.models.adapters import ADAPTERS
 from silo_agent.models.layouts import model_terms
 from silo_agent.personal.fitting import Pull, descended, fitted
 from silo_agent.personal.layers import tensors_of
-from silo_agent.personal.measures import Board, Outcome, asked_loss, outcome_of
+from silo_agent.personal.measures import Board, Outcome, losses_of, outcome_of
 from silo_agent.personal.methods import (
     Choices,
     best_width,
@@ -26,6 +26,7 @@ from silo_agent.personal.methods import (
     fine_tune,
     local_only,
     maximum_a_posteriori,
+    nearest_of_the_best,
 )
 from silo_agent.personal.workplace import Workplace, first_weights
 
@@ -93,10 +94,11 @@ def test_a_personal_model_beats_a_wrong_shared_one_and_a_starved_local_one() -> 
     few, asked = patients(20, seed=1), patients(2000, seed=2)
     near = np.array([1.8, -0.8, 0.6, 0.1], dtype=np.float32)
     made = maximum_a_posteriori(place(few), near, Choices()).vector
-    assert asked_loss(place(few), made, asked) < asked_loss(place(few), local_only(place(few)).vector, asked)
+    own = local_only(place(few)).vector
+    assert losses_of(place(few), made, asked).mean() < losses_of(place(few), own, asked).mean()
     wrong = -4 * near
     mended = maximum_a_posteriori(place(few), wrong, Choices()).vector
-    assert asked_loss(place(few), mended, asked) < asked_loss(place(few), wrong, asked)
+    assert losses_of(place(few), mended, asked).mean() < losses_of(place(few), wrong, asked).mean()
 
 
 def test_descent_is_the_plain_gradient_step() -> None:
@@ -126,7 +128,9 @@ def test_layers_that_may_not_move_stay_to_the_bit() -> None:
 def test_layers_are_named_by_beginnings_and_an_unknown_one_is_told() -> None:
     terms = model_terms("mlp", WIDTH, (4,))
     assert tensors_of("layer1, layer2.bias", terms) == {"layer1.weight", "layer1.bias", "layer2.bias"}
-    with pytest.raises(ConfigurationError, match=r"expected beginnings of layer1.weight.*got 'layer'"):
+    with pytest.raises(
+        ConfigurationError, match=r"expected last, intercept or beginnings of layer1.weight.*got 'layer'"
+    ):
         tensors_of("layer", terms)
 
 
@@ -141,6 +145,16 @@ def test_a_diverging_descent_is_named_and_never_chosen() -> None:
 def test_too_few_patients_to_choose_by_are_told_what_to_name() -> None:
     with pytest.raises(ConfigurationError, match=r"at least 10 patients.*--prior-width"):
         maximum_a_posteriori(place(patients(9)), np.zeros(4, dtype=np.float32), Choices())
+
+
+def test_a_choice_further_out_must_be_better_by_more_than_chance() -> None:
+    generator = np.random.default_rng(0)
+    base = generator.exponential(size=50)
+    noise = generator.normal(scale=0.2, size=50)
+    by_chance = np.stack([base, base + noise - noise.mean() - 0.01])
+    for_sure = np.stack([base, base - 0.05, base - 0.06 + noise - noise.mean()])
+    assert nearest_of_the_best(by_chance) == 0
+    assert nearest_of_the_best(for_sure) == 1
 
 
 # --- who is held out ---
