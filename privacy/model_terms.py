@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from privacy.canonical import Frozen, digest_of
-from privacy.ids import Digest
+from privacy.ids import Digest, HexDigest, Name
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -28,6 +28,35 @@ class TensorSpec(Frozen):
         return size
 
 
+Names = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.*]{1,128}$")]
+"""Names of tensors or layers; ``*`` stands for any characters."""
+
+
+class FrozenBase(Frozen):
+    """A public model that stays as it is, but for the part of it that a job trains (docs/recipes.md)."""
+
+    name: Name
+    """What silos call it; each has its weights in a file of its own, listed in silo.yaml."""
+    weights: HexDigest
+    """Of the base's own terms and weights, as ``privacy.update.model_digest`` has it."""
+    layout: tuple[TensorSpec, ...]
+    """All its tensors."""
+    trainable: tuple[Names, ...] = ()
+    """Of its tensors, those that train."""
+    low_rank: tuple[Names, ...] = ()
+    """Of its linear layers, those to which a product of two thin matrices is added (Hu et al. 2021)."""
+    rank: Count | None = None
+    """How thin."""
+
+    @model_validator(mode="after")
+    def _something_trains(self) -> Self:
+        if not self.trainable and not self.low_rank:
+            raise ValueError("expected trainable or low_rank, got neither; name what the job trains")
+        if bool(self.low_rank) != (self.rank is not None):
+            raise ValueError("rank: expected with low_rank, and only with it")
+        return self
+
+
 class ModelTerms(Frozen):
     """Which model a job trains: an adapter that the silo already has, never code."""
 
@@ -36,6 +65,8 @@ class ModelTerms(Frozen):
     inputs: Count
     hidden: tuple[Count, ...] = ()
     layout: tuple[TensorSpec, ...]
+    """What is trained, sent and noised: every tensor, or with ``base`` the part that trains."""
+    base: FrozenBase | None = Field(default=None, exclude_if=lambda base: base is None)
 
     @property
     def parameters(self) -> int:

@@ -15,9 +15,9 @@ from sealsum.job_file import read_job_file
 from sealsum.job_judgement import planned_upload_bytes, refuse_if_charter_does
 from sealsum.job_metrics import sentence, training_curve
 from sealsum.job_view import JobView
-from sealsum.model_files import model_file, read_model
 from sealsum.researcher_options import AGGREGATOR, JSON, PROXY, STATE
 from sealsum.sdk import Federation, JobHandle
+from silo_agent.models.files import model_file, read_model
 from silo_agent.transport import FederationClient
 
 

@@ -16,6 +16,8 @@ Left out, ``training.algorithm`` is dp_fedsgd, or fedavgm with ``dp: none``; nam
 meet; with ``model: distributed`` and ``noise_shares: 2`` silos add shares of the noise, and with ``metrics:
 {names: [accuracy, loss], noise_multiplier: 20, loss_cap: 4}`` training metrics are opened (docs/privacy.md).
 ``initial_model: FILE.safetensors`` starts from weights in a file beside this one, instead of those of a seed.
+``model.base: {name: digits-base, file: base.safetensors, trainable: ["layer3.*"], low_rank: [layer1], rank:
+4}`` trains a part of public weights that every silo has.
 No file path and no code goes into a job: ``dataset`` and ``adapter`` are names that silos know.
 """
 
@@ -49,9 +51,21 @@ from sealsum.job_defaults import with_defaults
 from sealsum.job_further import algorithm_further, with_clip, with_silos
 from sealsum.job_grid import coarse_vector, finest_vector, noise_vector
 from sealsum.job_metrics import metrics_further
-from sealsum.model_files import read_model
 from sealsum.yaml_file import faults_of, read_yaml_file
+from silo_agent.models.files import read_model
 from silo_agent.models.layouts import BUILT_IN, initial_vector, model_terms
+from silo_agent.models.partial_layouts import partial_start, partial_terms, whole_terms
+
+
+class BaseRequest(Frozen):
+    """A file of public weights, what silos call it, and what of it trains (docs/recipes.md)."""
+
+    name: Name
+    file: Path
+    """safetensors of the whole model, beside this file."""
+    trainable: tuple[str, ...] = ()
+    low_rank: tuple[str, ...] = ()
+    rank: Count | None = None
 
 
 class ModelRequest(Frozen):
@@ -63,6 +77,14 @@ class ModelRequest(Frozen):
     """Public seed of the first weights; reaches no data, key or noise."""
     layout: tuple[TensorSpec, ...] = ()
     """For adapters of the silos' own only; needs an initial model given as a file."""
+    base: BaseRequest | None = None
+    """The public weights of which a part is trained."""
+
+    @model_validator(mode="after")
+    def _a_base_is_built_in(self) -> Self:
+        if self.base is not None and self.layout:
+            raise ValueError("base: expected none with a layout of one's own; its adapter keeps its own base")
+        return self
 
     @model_validator(mode="after")
     def _sizes_are_said_once(self) -> Self:
@@ -134,9 +156,23 @@ class JobFile(Frozen):
             ConfigurationError: the sizes do not fit the adapter.
         """
         if not self.model.layout:
-            return model_terms(
+            whole = model_terms(
                 self.model.adapter, self.data.width, self.model.hidden, self.data.label.outputs
             )
+            base = self.model.base
+            if base is None:
+                return whole
+            try:
+                return partial_terms(
+                    whole,
+                    read_model(base.file, whole),
+                    base.name,
+                    base.trainable,
+                    base.low_rank,
+                    base.rank,
+                )
+            except ValidationError as error:
+                raise ConfigurationError(f"model.base: {faults_of(error).strip()}") from error
         try:
             return ModelTerms(
                 adapter=self.model.adapter,
@@ -161,7 +197,10 @@ class JobFile(Frozen):
             raise ConfigurationError(
                 "model: an adapter with its own layout needs --model FILE, or initial_model, to start from"
             )
-        return initial_vector(self.terms(), self.model.seed)
+        terms, base = self.terms(), self.model.base
+        if base is not None:
+            return partial_start(terms, read_model(base.file, whole_terms(terms)), self.model.seed)
+        return initial_vector(terms, self.model.seed)
 
     def spec(self, charter: Charter, initial: NDArray[np.float32]) -> JobSpec:
         """The job, bound to the charter and to the model it starts from.
@@ -215,6 +254,9 @@ def read_job_file(path: Path) -> JobFile:
         ConfigurationError: with every fault: the field, what was expected and what came.
     """
     asked = read_yaml_file(path, JobFile)
+    if asked.model.base is not None:
+        base = asked.model.base.model_copy(update={"file": path.parent / asked.model.base.file})
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"base": base})})
     if asked.initial_model is None:
         return asked
     return asked.model_copy(update={"initial_model": path.parent / asked.initial_model})

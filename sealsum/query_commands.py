@@ -20,12 +20,12 @@ from privacy.errors import ConfigurationError
 from sealsum.job_judgement import refuse_if_charter_does
 from sealsum.job_view import JobView
 from sealsum.lazy_group import Lazy, LazyGroup
-from sealsum.model_files import read_model
 from sealsum.queries.asked import answer_of
 from sealsum.queries.file import QueryFile, no_answers, read_query_file
 from sealsum.queries.table import answer_table
 from sealsum.researcher_options import AGGREGATOR, JSON, PROXY, STATE
 from sealsum.sdk import Federation, JobHandle
+from silo_agent.models.files import read_model
 from silo_agent.transport import FederationClient
 
 

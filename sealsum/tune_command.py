@@ -168,6 +168,10 @@ def _tree(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
     if isinstance(tree.get("initial_model"), str):
         tree["initial_model"] = str(path.parent / tree["initial_model"])
+    model = tree.get("model")
+    base = model.get("base") if isinstance(model, dict) else None
+    if isinstance(base, dict) and isinstance(base.get("file"), str):
+        base["file"] = str(path.parent / base["file"])
     return tree
 
 

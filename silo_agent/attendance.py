@@ -126,7 +126,7 @@ class Attendance:
         _log.info("round_started", extra=names_of(plan))
         for finding in invitation.admitted.tolerated:
             _log.warning("tolerated", extra={**names_of(plan), "rule": finding.rule})
-        adapter = adapter_for(invitation.job, self._settings.model_adapters)
+        adapter = adapter_for(invitation.job, self._settings.model_adapters, self._settings.public_models)
         assert_able(invitation.dataset, self._settings.state_dir)
         # (2)
         model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))

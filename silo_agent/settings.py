@@ -109,6 +109,8 @@ class SiloSettings(Frozen):
     """Jobs that are approved without asking a person, where both threat models allow it."""
     model_adapters: dict[Name, OwnAdapter] = Field(default_factory=dict)
     """Further models, as ``name: package.module:Class`` or an ``OwnModule``; only the silo names code."""
+    public_models: dict[Name, Path] = Field(default_factory=dict)
+    """Public weights (safetensors) of which jobs may train a part, by the name that jobs give them."""
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$")] = "cpu"
     """Where steps of DP-SGD are computed; ``auto`` takes the first GPU that is there. Needs a CUDA torch."""
     precision: Literal["float32", "bf16"] = "float32"
@@ -269,6 +271,7 @@ def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:
             "state_dir": base / settings.state_dir,
             "audit_sinks": sinks_or_default(settings.audit_sinks, base / settings.state_dir, base),
             "datasets": datasets,
+            "public_models": {name: base / file for name, file in settings.public_models.items()},
             "threshold_he": anchored(settings.threshold_he, base),
             "ca_bundle": None if settings.ca_bundle is None else base / settings.ca_bundle,
             "threat_model": str(base / settings.threat_model)

@@ -40,10 +40,10 @@ from sealsum.demo.split import split_patients
 from sealsum.demo.summary import Summary, summarise
 from sealsum.demo.supervise import Child, Supervisor
 from sealsum.evidence_verdict import verifier
-from sealsum.model_files import model_file
 from sealsum.policy_file import read_policy
 from sealsum.sdk import Federation
 from silo_agent.ledger.books import ledger_path
+from silo_agent.models.files import model_file
 
 BASELINES_S = 240.0
 

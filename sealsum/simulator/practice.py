@@ -6,7 +6,7 @@ training gets anywhere under the noise, not how well a real model will do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from privacy.schema import CategoricalFeature, DataSchema
 from silo_agent.data.csv_table import read_csv_table
 from silo_agent.data.records import Records
 from silo_agent.features.catalogue import fixed_features
+from silo_agent.features.views import views_of
 
 HELD_OUT = 0.25
 FEWEST = 20
@@ -37,8 +38,8 @@ class Practice:
         """As many silos of so many records each, drawn with replacement."""
         generator = np.random.default_rng(seed)
         return {
-            SiloId(PartyId(f"silo-{number}")): self.training.rows(
-                generator.integers(0, len(self.training), size)
+            SiloId(PartyId(f"silo-{number}")): _with_views(
+                self.training, generator.integers(0, self.training.unit_count, size)
             )
             for number in range(1, count + 1)
         }
@@ -51,10 +52,10 @@ def public_table(path: Path, schema: DataSchema) -> Practice:
         ConfigurationError: it does not fit the schema, or holds too few records to hold some out.
     """
     records = read_csv_table(path, schema, "record")
-    if len(records) < FEWEST:
+    if records.unit_count < FEWEST:
         raise ConfigurationError(
             f"{path}: expected {FEWEST} records or more to train on some and score on others, "
-            f"got {len(records)}"
+            f"got {records.unit_count}"
         )
     return _held_out(records)
 
@@ -72,21 +73,32 @@ def made_up(schema: DataSchema, count: int, seed: int = 0) -> Practice:
         if feature.indicator:
             columns.append(np.zeros((count, 1)))
     features = np.concatenate(columns, axis=1).astype(np.float32)
+    views = 1 if schema.views is None else schema.views.count
     if schema.views is not None:
-        raise ConfigurationError("data.views: expected none to make records up; leave views out")
+        features = views_of(schema.views, features).reshape(-1, schema.columns_width)
     if schema.transform is not None:
         features = fixed_features(schema.transform, features)
     classes = classes_of(schema.label)
-    scores = (features - features.mean(0)) @ generator.standard_normal((features.shape[1], classes))
+    own = features[::views]
+    scores = (own - own.mean(0)) @ generator.standard_normal((features.shape[1], classes))
     scores += _LABEL_NOISE * scores.std() * generator.standard_normal(scores.shape)
-    return _held_out(Records(features, scores.argmax(1).astype(np.float32), classes=classes))
+    labels = np.repeat(scores.argmax(1).astype(np.float32), views)
+    units = None if views == 1 else np.repeat(np.arange(count), views)
+    return _held_out(Records(features, labels, classes=classes, units=units, views=views))
 
 
 def _held_out(records: Records) -> Practice:
-    if records.views != 1:
-        raise ConfigurationError(
-            "data.views: expected none to try settings on a table; leave views out of the job that is tuned"
-        )
-    order = np.random.default_rng(0).permutation(len(records))
-    cut = round(len(records) * HELD_OUT)
-    return Practice(records.rows(order[cut:]), records.rows(order[:cut]))
+    """Records whose views are all in training, and others, each as it is."""
+    order = np.random.default_rng(0).permutation(records.unit_count)
+    cut = round(len(order) * HELD_OUT)
+    as_it_is = replace(records, units=None, views=1).rows(order[:cut] * records.views)
+    return Practice(_with_views(records, order[cut:]), as_it_is)
+
+
+def _with_views(records: Records, chosen: NDArray[np.intp]) -> Records:
+    """These of the records, one a unit, with all their views, which lie one after the other."""
+    if records.views == 1:
+        return records.rows(chosen)
+    rows = (chosen[:, None] * records.views + np.arange(records.views)).ravel()
+    alone = replace(records, units=None, views=1).rows(rows)
+    return replace(alone, units=np.repeat(np.arange(len(chosen)), records.views), views=records.views)

@@ -27,6 +27,7 @@ from privacy.ids import Context, Digest, JobId, PartyId, SiloId
 from privacy.keystore import read_secret, write_secret
 from privacy.transparency.checkpoint import EMPTY_LOG
 from sealsum.simulator.federation import Federation
+from sealsum.simulator.model import adapter_of
 from sealsum.simulator.plan import RoundTerms
 from sealsum.simulator.trials import Trial, grid_of
 from silo_agent.data.csv_table import read_csv_table
@@ -34,7 +35,7 @@ from silo_agent.data.records import Records
 from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, Opening
 from silo_agent.ledger.ledger import Ledger
-from silo_agent.models.adapters import ADAPTERS, predict_scores
+from silo_agent.models.adapters import predict_scores
 from silo_agent.randomness import gaussian
 
 TRAINING_SHARE: Final = 0.7
@@ -114,10 +115,7 @@ class PrivateTable:
         return Tuning(tuple(judged), spent.epsilon, spent.delta)
 
     def _judged(self, book: Ledger, trial: Trial, at: datetime) -> Judged:
-        if trial.job.model.adapter not in ADAPTERS:
-            raise ConfigurationError(
-                f"model.adapter: expected one of {', '.join(ADAPTERS)}, got {trial.job.model.adapter}"
-            )
+        model, adapter = trial.job.terms(), adapter_of(trial.job)
         count = count_event(trial)
         before = book.spent().epsilon
         for event, what in ((trial.event, "training"), (count, "count")):
@@ -126,15 +124,14 @@ class PrivateTable:
             book.settle(charge.context, at)
         # Only from here on are records read.
         training, held_out = self._parts(trial)
-        model = trial.job.terms()
         federation = Federation(
             RoundTerms(model, trial.job.training, trial.dp, grid_of(trial, self.silos)),
-            ADAPTERS[trial.job.model.adapter],
+            adapter,
             training,
             trial.job.rounds,
         )
         trained = federation.train(trial.job.first_model())
-        logits = predict_scores(ADAPTERS[trial.job.model.adapter], model, trained, held_out.features)
+        logits = predict_scores(adapter, model, trained, held_out.features)
         guessed = (logits > 0) if logits.ndim == 1 else logits.argmax(1)
         right = _by_unit(held_out, (guessed == held_out.labels).astype(np.float64)).sum()
         deviation = count.noise_multiplier

@@ -24,11 +24,12 @@ from sealsum.job_file import JobFile
 from sealsum.job_grid import finest_vector, noise_vector
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.linear import LINEAR
+from sealsum.simulator.model import adapter_of
 from sealsum.simulator.plan import RoundTerms
 from sealsum.simulator.practice import Practice
 from sealsum.yaml_file import faults_of
 from silo_agent.algorithms.catalogue import ALGORITHMS
-from silo_agent.models.adapters import ADAPTERS, predict_scores
+from silo_agent.models.adapters import predict_scores
 
 MOST_TRIALS = 200
 Grid = Mapping[str, Sequence[float]]
@@ -118,13 +119,9 @@ def tried(trial: Trial, practice: Practice, silos: int, repetitions: int) -> Out
         ConfigurationError: the model is an adapter of the silos' own.
     """
     job = trial.job
-    if job.model.adapter not in ADAPTERS:
-        raise ConfigurationError(
-            f"model.adapter: expected one of {', '.join(ADAPTERS)}, got {job.model.adapter}"
-        )
     size = max(1, round(trial.dp.normaliser / trial.dp.sample_rate))
     model = job.terms()
-    adapter = ADAPTERS[job.model.adapter]
+    adapter = adapter_of(job)
     scores = []
     try:
         vector = grid_of(trial, silos)
@@ -134,7 +131,7 @@ def tried(trial: Trial, practice: Practice, silos: int, repetitions: int) -> Out
                 adapter,
                 practice.silos(silos, size, repetition),
                 job.rounds,
-                algorithms=LINEAR if job.model.adapter == "logistic" else ALGORITHMS,
+                algorithms=LINEAR if _is_linear(job) else ALGORITHMS,
             )
             trained = federation.train(job.first_model())
             logits = predict_scores(adapter, model, trained, practice.held_out.features)
@@ -143,6 +140,11 @@ def tried(trial: Trial, practice: Practice, silos: int, repetitions: int) -> Out
     except SealsumError as failure:
         return Outcome(trial, (), str(failure))
     return Outcome(trial, tuple(scores))
+
+
+def _is_linear(job: JobFile) -> bool:
+    """Whether its steps have a closed form: one layer, all of it trained, one row a record."""
+    return job.model.adapter == "logistic" and job.model.base is None and job.data.views is None
 
 
 def grid_of(trial: Trial, silos: int) -> VectorTerms:

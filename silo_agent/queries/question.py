@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from privacy.query_terms import EvaluationTerms, QueryTerms, StatisticsTerms
 from privacy.schema import DataSchema, Feature
 from silo_agent.models.adapters import ModelAdapter, assert_layout, find_adapter
 from silo_agent.models.own import OwnAdapter
+from silo_agent.models.partial import on_base
 
 
 @dataclass(frozen=True)
@@ -32,16 +35,18 @@ def computed_model(job: JobSpec) -> ModelTerms | None:
     return job.query.model if isinstance(job.query, EvaluationTerms) else None
 
 
-def adapter_for(job: JobSpec, own: Mapping[str, OwnAdapter]) -> ModelAdapter | None:
+def adapter_for(
+    job: JobSpec, own: Mapping[str, OwnAdapter], public_models: Mapping[str, Path] = MappingProxyType({})
+) -> ModelAdapter | None:
     """The adapter of that model, which has exactly the layout that the job says.
 
     Raises:
-        PolicyRefusal, ConfigurationError: as ``find_adapter`` and ``assert_layout``.
+        PolicyRefusal, ConfigurationError: as ``find_adapter``, ``on_base`` and ``assert_layout``.
     """
     terms = computed_model(job)
     if terms is None:
         return None
-    adapter = find_adapter(terms.adapter, own)
+    adapter = on_base(find_adapter(terms.adapter, own), terms, public_models)
     assert_layout(adapter, terms)
     return adapter
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sealsum.model_files import model_file
+from silo_agent.models.files import model_file
 from silo_agent.models.layouts import model_terms
 from tests.e2e.test_pairwise_processes import ROOT, Process, _free_port, ended
 from tests.federation import Federation, demo_policy_text

@@ -11,7 +11,7 @@ from safetensors.numpy import save
 from privacy.errors import ConfigurationError
 from privacy.update import model_bytes, model_digest
 from sealsum.job_file import JobFile, read_job_file
-from sealsum.model_files import model_file, read_model
+from silo_agent.models.files import model_file, read_model
 from silo_agent.models.layouts import initial_vector
 from tests.federation import Federation
 from tests.unit.sealsum.test_sealsum_job_file import TEXT

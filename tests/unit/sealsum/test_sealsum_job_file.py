@@ -10,7 +10,7 @@ import pytest
 from privacy.errors import ConfigurationError
 from privacy.update import model_bytes, model_digest
 from sealsum.job_file import JobFile, read_job_file
-from sealsum.model_files import model_file, read_model
+from silo_agent.models.files import model_file, read_model
 from tests.federation import Federation
 
 TEXT = """

@@ -13,8 +13,11 @@ from click.testing import CliRunner
 from privacy.dp.accountant import epsilon
 from privacy.errors import ConfigurationError
 from sealsum.cli import cli
+from sealsum.job_file import read_job_file
 from sealsum.simulator.practice import made_up, public_table
 from sealsum.simulator.trials import cost_of_all, trials_of, tried
+from silo_agent.models.files import model_file
+from silo_agent.models.layouts import initial_vector
 
 JOB = """\
 job: risk
@@ -159,3 +162,71 @@ def test_what_cannot_be_searched_is_refused_by_name(job: Path, arguments: list[s
 def test_a_job_without_dp_has_no_budget_to_search_under() -> None:
     with pytest.raises(ConfigurationError, match="without DP there is no budget"):
         trials_of(tree() | {"dp": "none"}, {"rounds": [1]}, 1.0)
+
+
+PIXELS = [f"p{number}" for number in range(16)]
+COLUMNS = ", ".join(f"{{kind: numeric, column: {pixel}, low: 0, high: 1, impute: 0}}" for pixel in PIXELS)
+IMAGES = f"""\
+job: digits
+purpose: to try
+dataset: images
+data:
+  features: [{COLUMNS}]
+  label: {{column: sick, threshold: 0}}
+  patient_id: patient
+  views: {{rows: 4, columns: 4, mirror: true}}
+model: {{adapter: logistic}}
+training: {{server_learning_rate: 2.0}}
+dp: {{unit: record, sample_rate: 1, target_epsilon: 20, clip_l2: 1.0, normaliser: 60, delta: 1e-5}}
+rounds: 8
+min_silos: 3
+"""
+
+
+def _images(path: Path) -> Path:
+    """Bright ones are ill."""
+    generator = np.random.default_rng(0)
+    lines = [f"patient,{','.join(PIXELS)},sick"]
+    for number in range(120):
+        sick = number % 2
+        cells = generator.uniform(0, 0.4, 16) + 0.6 * sick
+        lines.append(f"p{number}," + ",".join(f"{cell:.3f}" for cell in cells) + f",{sick}")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("source", ["public", "synthetic"])
+def test_a_job_with_views_is_tried_on_all_of_them_and_scored_on_each_image(
+    tmp_path: Path, source: str
+) -> None:
+    trials = trials_of(yaml.safe_load(IMAGES), {"rounds": [8.0]}, 20)
+    schema = trials[0].job.data
+    practice = (
+        public_table(_images(tmp_path / "i.csv"), schema) if source == "public" else made_up(schema, 120)
+    )
+    assert (practice.training.views, practice.training.unit_count, len(practice.training)) == (2, 90, 180)
+    assert (practice.held_out.views, len(practice.held_out)) == (1, 30)
+    silo = practice.silos(2, 60, 0)["silo-1"]  # type: ignore[index]  # an id as a string
+    assert (silo.unit_count, silo.views) == (60, 2)
+    images = silo.features.reshape(60, 2, 4, 4)
+    np.testing.assert_array_equal(images[:, 0, :, ::-1], images[:, 1])
+    outcome = tried(trials[0], practice, 3, 1)
+    assert not outcome.failure
+    if source == "public":
+        assert outcome.mean > 0.8
+
+
+def test_a_job_on_a_public_base_is_tried_on_the_file_it_names(tmp_path: Path, table: Path) -> None:
+    path = tmp_path / "job.yaml"
+    head = "model: {adapter: mlp, hidden: [4]"
+    path.write_text(JOB.replace("model: {adapter: logistic}", head + "}"), encoding="utf-8")
+    whole = read_job_file(path).terms()
+    (tmp_path / "base.safetensors").write_bytes(model_file(whole, initial_vector(whole, 1), {}))
+    base = "base: {name: ours, file: base.safetensors, trainable: [layer2.bias], low_rank: [layer1], rank: 2}"
+    path.write_text(JOB.replace("model: {adapter: logistic}", f"{head}, {base}}}"), encoding="utf-8")
+    assert read_job_file(path).first_model().size == read_job_file(path).terms().parameters == 1 + 2 * (5 + 4)
+    code, out, err = run(
+        path, "--budget-epsilon", 5, "--public", table, "--repetitions", 1, "--grid", "rounds=5", "--json"
+    )
+    assert code == 0, err
+    assert all(trial["scores"] for trial in json.loads(out)["trials"])

@@ -16,9 +16,9 @@ from privacy.ids import Digest
 from privacy.plan import ModelTerms, TrainingTerms
 from privacy.update import model_bytes, model_digest
 from sealsum.cli import cli
-from sealsum.model_files import model_file
 from silo_agent.data.holdout import held_out
 from silo_agent.datasets import Datasets
+from silo_agent.models.files import model_file
 from silo_agent.models.layouts import model_terms
 from silo_agent.personal.store import PersonalModels
 from tests.approval_world import ApprovingSilo
