@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sealsum.model_files import model_file
 
 from privacy.labels import AnyLabel, ClassLabel, Label, MaskLabel, RealLabel, SurvivalLabel
 from privacy.measures import auc, concordance, mae
 from sealsum.cli import cli
-from sealsum.model_files import model_file
 from silo_agent.data.holdout import held_out
 from silo_agent.data.records import Records
 from silo_agent.datasets import Datasets
