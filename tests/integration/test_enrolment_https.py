@@ -152,6 +152,22 @@ def test_a_federation_from_founding_to_charter(town: Town) -> None:
         assert not any(secret.encode() in path.read_bytes() for path in kept)
 
 
+def test_an_enrolled_party_renews_its_certificate(town: Town) -> None:
+    token = town.invite("hospital-a", "silo")
+    assert town.enroll(token, "silo").exit_code == 0
+    state = town.home / "parties" / "hospital-a"
+    before = (state / "identity.pem").read_bytes()
+    done = sealsum("keys", "renew", "--state", str(state), "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["party"] == "hospital-a"
+    assert (state / "identity.pem").read_bytes() != before
+    assert load_identity(state).client_context.get_ca_certs()
+    town.stop()
+    assert '"event": "renewed"' in "\n".join(town.log)
+    gone = sealsum("keys", "renew", "--state", str(state))
+    assert (gone.exit_code, "no answer" in gone.stderr) == (2, True)
+
+
 def test_a_used_token_ends_with_the_registrars_words_and_leaves_no_key(town: Town) -> None:
     token = town.invite("hospital-a", "silo")
     assert town.enroll(token, "silo").exit_code == 0

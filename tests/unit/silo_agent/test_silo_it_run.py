@@ -20,6 +20,7 @@ from privacy.keystore import load_identity
 from sealsum.cli import cli
 from silo_agent import footing
 from silo_agent.footing import assert_private
+from silo_agent.ledger.books import ledger_path
 from tests.silo_yaml import registered
 from tests.unit.silo_agent.loopback import Loopback, patients
 
@@ -170,6 +171,17 @@ def test_nobody_there_ends_with_2_and_no_budget_with_4(servers: Loopback, tmp_pa
     result = silo_run(config, "--until-idle")
     stranger.close()
     assert (result.exit_code, "TLS is opened on the way" in result.stderr) == (2, True)
+
+
+def test_a_ledger_that_does_not_verify_ends_with_5(servers: Loopback, tmp_path: Path) -> None:
+    config = servers.silo_files(tmp_path, patients(80))
+    servers.open_round(servers.job(rounds=1))
+    assert silo_run(config, "--until-idle").exit_code == 0
+    ledger = ledger_path(tmp_path / "state", "cardio")
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join([lines[0], *lines[2:]]))
+    result = silo_run(config, "--until-idle")
+    assert (result.exit_code, "cardio" in result.stderr.splitlines()[-1]) == (5, True), result.stderr
 
 
 def test_no_secret_is_in_logs_metrics_files_or_messages(
