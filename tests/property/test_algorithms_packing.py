@@ -15,12 +15,13 @@ from privacy.errors import ConfigurationError, Unprocessable
 from privacy.plan import VectorTerms
 from privacy.secagg.packing import assert_fields_hold, field_bits, largest_step, pack, unpack
 from sealsum.job_grid import coarse_vector
+from sealsum.job_judgement import planned_upload_bytes
 from sealsum.simulator.plan import simulated_plan
 from sealsum.simulator.sums import open_sum, plain_ring_sum, secure_ring_sum
 from silo_agent.update import FloatUpdate
 from tests.algorithms_world import MODEL, SILOS, federation, run, terms
 from tests.federation import Federation
-from tests.unit.sealsum.test_algorithms_catalogue import job, signed
+from tests.unit.sealsum.test_algorithms_catalogue import FEDERATION, job, signed
 
 
 @settings(max_examples=60, deadline=None)
@@ -97,6 +98,17 @@ def test_training_in_eight_bits_ends_where_training_in_many_does() -> None:
 
 
 # --- in job files ---
+
+
+def test_a_silo_uploads_a_third_and_the_job_says_so() -> None:
+    inputs = {"hidden": [64], "adapter": "mlp"}
+    sizes = [
+        planned_upload_bytes(signed(job({}, model=inputs, **more)), FEDERATION.charter)
+        for more in ({}, {"compression": {"bits": 8}})
+    ]
+    assert sizes[0] is not None
+    assert sizes[1] is not None
+    assert sizes[1] == pytest.approx(sizes[0] / 3, rel=0.05)
 
 
 def test_int8_takes_a_third_of_the_bytes_and_four_bits_a_fifth() -> None:

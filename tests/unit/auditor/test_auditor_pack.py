@@ -22,7 +22,7 @@ from sealsum_verify.verify import CHECKS, verify_pack
 from privacy.canonical import canonical_bytes
 from privacy.errors import LedgerDamaged, MalformedMessage, NotAllowed, OutOfOrder
 from privacy.ids import PartyId, SiloId
-from privacy.plan import TrainingTerms
+from privacy.plan import TrainingTerms, VectorTerms
 from sealsum.evidence import build_pack
 from sealsum.evidence_archive import canonical_zip
 from tests.evidence_pack import (
@@ -351,3 +351,14 @@ def test_no_secret_is_in_a_pack() -> None:
         raw = party.signing.private.private_bytes_raw()
         assert raw not in shared_pack()
         assert raw.hex().encode() not in shared_pack()
+
+
+@pytest.mark.parametrize("protocol", ["additive", "pairwise"])
+def test_a_pack_of_packed_coordinates_is_judged_by_its_own_lengths(protocol: Protocol) -> None:
+    packed = VectorTerms(coordinate_bound=0.5, scale_bits=7, per_element=3)
+    report = verify_pack(honest_records(1, protocol, dp=None, training=PLAIN, vector=packed).pack())
+    assert report.verified, report.fault
+    crowded = packed.model_copy(update={"per_element": 4})
+    report = verify_pack(honest_records(1, protocol, dp=None, training=PLAIN, vector=crowded).pack())
+    assert not report.verified
+    assert "per_element" in str(report.fault)
