@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sealsum.model_files import model_file
 
 from privacy.labels import AnyLabel, ClassLabel, Label, MaskLabel, RealLabel, SurvivalLabel
 from privacy.measures import auc, concordance, mae
@@ -16,6 +15,7 @@ from sealsum.cli import cli
 from silo_agent.data.holdout import held_out
 from silo_agent.data.records import Records
 from silo_agent.datasets import Datasets
+from silo_agent.models.files import model_file
 from silo_agent.own_figures import own_figures
 from tests.approval_world import ApprovingSilo
 from tests.unit.silo_agent.test_personal_commands import SHARED, TERMS, shown
