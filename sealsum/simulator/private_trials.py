@@ -31,6 +31,7 @@ from sealsum.simulator.model import adapter_of
 from sealsum.simulator.plan import RoundTerms
 from sealsum.simulator.trials import Trial, grid_of
 from silo_agent.data.csv_table import read_csv_table
+from silo_agent.data.holdout import trained_on
 from silo_agent.data.records import Records
 from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.entries import EpsilonCaps, Opening
@@ -140,7 +141,9 @@ class PrivateTable:
 
     def _parts(self, trial: Trial) -> tuple[dict[SiloId, Records], Records]:
         """Each simulated silo's records, and those that are held out."""
-        records = read_csv_table(self.path, trial.job.data, trial.dp.unit, trial.dp.records_per_unit)
+        everybody = read_csv_table(self.path, trial.job.data, trial.dp.unit, trial.dp.records_per_unit)
+        # Whom the job holds out no setting of it is chosen by either.
+        records = trained_on(everybody, trial.job.training.holdout)
         places = np.array([_place(patient) for patient in records.patients], dtype=np.uint64)
         held_out = places % np.uint64(_HELD_OUT_OF) == 0
         silo = (places // np.uint64(_HELD_OUT_OF)) % np.uint64(self.silos)

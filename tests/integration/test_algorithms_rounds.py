@@ -1,7 +1,7 @@
 """Each shape of round through a real aggregator and real share servers comes out as the simulator says.
 
 The shapes: a server's step that reads a further vector; one whose memory is a sum of silos' differences;
-weights of the silos' own; several coordinates an element.
+weights of the silos' own; several coordinates an element; parts that stay with the silos.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from privacy.errors import SealsumError
+from privacy.personal_terms import PersonalTerms
 from privacy.plan import RoundPlan
 from privacy.schema import DataSchema, Label, NumericFeature
 from privacy.update import model_bytes, model_digest
 from privacy.wire.envelope import Envelope
 from sealsum.job_grid import coarse_vector
-from silo_agent.algorithms.catalogue import ALGORITHMS, settle
+from silo_agent.algorithms.catalogue import settle, update_of
 from silo_agent.algorithms.memory import FIRST, Memory
 from silo_agent.encoded import EncodedUpdate
 from silo_agent.outbox import Contribution
@@ -35,6 +36,10 @@ TRAININGS = {
     "a triangle of numbers": terms("newton", local_steps=1, server={"ridge": 0.01}),
     "a sum of differences": terms("mifa", server={"silos": 4, "momentum": 0.5}),
     "three coordinates an element": terms(local={"coordinate_clip": 0.5}),
+    "a count for each coordinate": terms(
+        "sparse_masks", local={"mask_share": 0.5}, server={"mask_minimum": 2}
+    ),
+    "parts of their own": terms(personal=PersonalTerms(kind="fedper", local_param=("intercept",))),
     "weights of their own": terms(weights="agnostic", local={"gamma": 2.0, "loss_cap": 1.0}),
 }
 
@@ -60,7 +65,7 @@ class LearningSilo(SharingSilo):
         start = np.frombuffer(raw, dtype="<f4")
         number = list(self.world.federation.charter.silos).index(self.name)
         work = task(plan.training, number, self.memory, start=start, further=plan.further, digest=plan.model)
-        update = ALGORITHMS[plan.training.algorithm](work)
+        update = update_of(work)
         assert isinstance(update, FloatUpdate)
         self.memory = Memory(settle(plan.training, update.keep, start), plan.round, plan.model)
         return update
@@ -84,7 +89,9 @@ class LearningSilo(SharingSilo):
 @on_loop
 async def test_a_round_of_this_shape_is_the_simulators(tmp_path: Path, shape: str) -> None:
     training, rounds = TRAININGS[shape], 2
-    text = without_dp("hospitals").replace("algorithms: [", "algorithms: [qfedavg, mifa, newton, ")
+    text = without_dp("hospitals").replace(
+        "algorithms: [", "algorithms: [qfedavg, mifa, newton, sparse_masks, "
+    )
     world = VectorsWorld(
         tmp_path, Federation(policy_text=text.replace("max_weight_share: 0.4", "max_weight_share: 1"))
     )
