@@ -73,6 +73,19 @@ class Presence:
             self._open[party] -= 1
             self._seen[party] = self._now()
 
+    @property
+    def now(self) -> float:
+        """This clock's time."""
+        return self._now()
+
+    def heard_since(self, silos: Collection[PartyId], moment: float) -> frozenset[SiloId]:
+        """Those of ``silos`` of whom a call was open, or has ended, since then."""
+        return frozenset(
+            SiloId(silo)
+            for silo in silos
+            if self._open[silo] > 0 or self._seen.get(silo, float("-inf")) >= moment
+        )
+
     def here(self, silos: Collection[PartyId]) -> frozenset[SiloId]:
         """Those of ``silos`` that are present now."""
         now = self._now()

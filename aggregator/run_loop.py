@@ -17,7 +17,8 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_r
 
 from aggregator.charter_change import enter_charter
 from aggregator.ending import abort, fail_job
-from aggregator.job_rows import JobRow, budget_refusers, job_row, open_job_digests, open_jobs
+from aggregator.job_rows import OPEN_STATES, JobRow, budget_refusers, job_row, open_job_digests, open_jobs
+from aggregator.latecomers import Latecomers
 from aggregator.not_now import DatabaseAway
 from aggregator.readiness import Judged
 from aggregator.resuming import left_open, plan_of
@@ -52,6 +53,7 @@ class RunLoop:
         self._grace_s = grace_s
         self._aborts_max = aborts_max
         self._database_wait_s = database_wait_s
+        self._latecomers = Latecomers(state.presence, grace_s)
         self._vetted: set[str] = set()
         self._scrubbing: asyncio.Task[None] | None = None
 
@@ -190,11 +192,13 @@ class RunLoop:
             fail_job(self._state, job, str(fault))
         with self._state.store.read() as view:
             after = job_row(view, job.job)
+        if after.state not in OPEN_STATES:
+            self._latecomers.forget(job.job)
         _log.info("job", extra={"job": after.job, "state": after.state, "round": after.round})
 
     async def _cohort(self, job: JobRow) -> frozenset[SiloId] | None:
         """Silos to invite, of those that approve the job: all as soon as they are here and nobody is still to
-        answer, or enough of them after the grace period.
+        answer, or enough of them after the grace period, and a longer one for who came too late before.
 
         A silo that rejects the job, has yet to decide, or whose budget refused an earlier round of it, is not
         waited for. ``None``: ask again, also because another charter has come.
@@ -217,7 +221,20 @@ class RunLoop:
 
         if not await self._state.bell.wait_for(enough, _A_LONG_TIME_S):
             return None
-        return await self._state.bell.wait_for(everybody, self._grace_s) or enough() or None
+        cohort = await self._state.bell.wait_for(everybody, self._grace_s)
+        if not cohort:
+            owed = self._latecomers.owed(job.job, readiness.who(digest, willing, "approved"))
+
+            def nobody_owed() -> frozenset[SiloId] | None:
+                here = enough()
+                return here if here is not None and here >= owed else None
+
+            extra_s = self._latecomers.extra_s(job.job, owed)
+            cohort = await self._state.bell.wait_for(nobody_owed, extra_s) or enough()
+        if not cohort:
+            return None
+        self._latecomers.invited(job.job, readiness.who(digest, willing, "approved"), cohort)
+        return cohort
 
     def _scrub_soon(self) -> None:
         """Have servers delete the shares of ended rounds, beside the next round."""
