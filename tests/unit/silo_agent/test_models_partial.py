@@ -10,9 +10,12 @@ import torch
 
 from policies.findings import PolicyRefusal
 from privacy.errors import ConfigurationError
+from privacy.ids import PartyId, SiloId
 from privacy.model_terms import FrozenBase
-from privacy.plan import ModelTerms
-from privacy.update import split_tensors
+from privacy.plan import DpTerms, JobSpec, ModelTerms, TrainingTerms, VectorTerms
+from privacy.update import model_bytes, model_digest, split_tensors
+from sealsum.simulator.federation import Federation as InMemory
+from sealsum.simulator.plan import RoundTerms
 from silo_agent.data.records import Records
 from silo_agent.engines.choice import engine_for
 from silo_agent.engines.opacus_hooks import OpacusHooks
@@ -21,6 +24,9 @@ from silo_agent.models.files import model_file
 from silo_agent.models.layouts import initial_vector, model_terms
 from silo_agent.models.partial import Partial, on_base
 from silo_agent.models.partial_layouts import partial_start, partial_terms
+from silo_agent.queries.question import adapter_for
+from silo_agent.settings import read_settings
+from tests.federation import Federation
 
 WHOLE = model_terms("mlp", 6, (9, 5))
 WEIGHTS = initial_vector(WHOLE, 3)
@@ -121,3 +127,38 @@ def test_a_silo_trains_on_its_own_copy_of_the_base_and_on_no_other(tmp_path: Pat
 def test_a_base_needs_a_digest_and_something_that_trains() -> None:
     with pytest.raises(ValueError, match="weights"):
         FrozenBase(name="base", weights="abc", layout=WHOLE.layout, trainable=("*",))
+
+
+def test_a_job_on_a_base_finds_it_where_silo_yaml_says(tmp_path: Path) -> None:
+    whole = model_terms("mlp", 2, (4,))
+    weights = initial_vector(whole, 0)
+    (tmp_path / "base.safetensors").write_bytes(model_file(whole, weights, {}))
+    (tmp_path / "silo.yaml").write_text(
+        "aggregator_url: https://a.example\nthreat_model: strict\n"
+        "datasets: {heart: {path: t.csv, purpose: study}}\npublic_models: {base: base.safetensors}\n"
+    )
+    settings = read_settings(tmp_path / "silo.yaml")
+    assert settings.public_models == {"base": tmp_path / "base.safetensors"}
+    terms = partial_terms(whole, weights, "base", ("layer2.*",), ("layer1",), 2)
+    first = model_digest(terms, [model_bytes(partial_start(terms, weights, 0))])
+    job = Federation().job_spec(model=terms, initial_model=first)
+    assert JobSpec.model_validate_json(job.model_dump_json()) == job
+    adapter = adapter_for(job, settings.model_adapters, settings.public_models)
+    assert isinstance(adapter, Partial)
+    with pytest.raises(PolicyRefusal, match=r"model\.base"):
+        adapter_for(job, settings.model_adapters)
+
+
+def test_silos_train_the_part_and_the_server_steps_it() -> None:
+    """Through the federation in memory, with the agent's own algorithm and noise."""
+    terms, records = CASES["both"], _records(60)
+    training = TrainingTerms(
+        algorithm="dp_fedsgd", local_steps=1, learning_rate=1.0, server_learning_rate=0.5
+    )
+    dp = DpTerms(unit="record", sample_rate=1, noise_multiplier=1, clip_l2=1, normaliser=60, delta=1e-5)
+    silos = {SiloId(PartyId(name)): records for name in "ab"}
+    vector = VectorTerms(coordinate_bound=4.0, scale_bits=24)
+    start = partial_start(terms, WEIGHTS, 0)
+    trained = InMemory(RoundTerms(terms, training, dp, vector), ADAPTER, silos, 2).train(start)
+    assert trained.shape == start.shape
+    assert np.all(trained != start)
