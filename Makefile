@@ -37,7 +37,7 @@ check: setup
 
 test-slow: setup aggregator-venv deploy-venv threshold-he oidc-provider
 	$(BIN)/pytest -m 'slow and not e2e' -n 2 --durations=15 tests
-	$(BIN)/pytest -m e2e --durations=15 tests
+	$(BIN)/pytest -m e2e -n 2 --dist loadfile --durations=15 tests
 
 # Needs promtool (Debian: prometheus), nginx with its stream module (libnginx-mod-stream) and systemd-analyze (systemd).
 deploy-check: setup deploy-venv
