@@ -209,9 +209,7 @@ class JobFile(Frozen):
             ConfigurationError: fields that are valid each by itself do not make a job together.
         """
         terms, silos = self.terms(), len(charter.silos)
-        training = with_silos(self.training, silos)
-        if self.compression is not None:
-            training = with_clip(training, self.compression.coordinate_bound)
+        training = self.training_of(silos)
         try:
             return JobSpec(
                 job=self.job,
@@ -237,6 +235,12 @@ class JobFile(Frozen):
             )
         except ValidationError as error:
             raise ConfigurationError(f"job {self.job}:\n{faults_of(error)}") from error
+
+    def training_of(self, silos: int) -> TrainingTerms:
+        """The training terms that the job will carry in a federation of so many silos."""
+        training = with_silos(self.training, silos)
+        bound = None if self.compression is None else self.compression.coordinate_bound
+        return training if bound is None else with_clip(training, bound)
 
     def _grid(self, terms: ModelTerms, silos: int) -> VectorTerms:
         if self.compression is not None:

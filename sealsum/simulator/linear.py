@@ -16,7 +16,7 @@ from scipy.special import expit, softmax
 
 from privacy.dp.integer_noise import integer_mechanism
 from privacy.errors import ConfigurationError
-from privacy.plan import AlgorithmName
+from privacy.plan import AlgorithmName, LocalTerms
 from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
 from silo_agent.randomness import gaussian, poisson_sample
@@ -109,6 +109,11 @@ def _pieces(sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
 
 def _checked(task: Task) -> Records:
     records = task.records
+    if task.training.local != LocalTerms():
+        raise ConfigurationError(
+            "training.local: expected nothing for sweeps of linear models, which take plain steps; use the "
+            "agent's own algorithms"
+        )
     if task.model.adapter != "logistic" or records.unit_count != len(records):
         raise ConfigurationError(
             f"model.adapter: expected logistic, and one record a unit, got {task.model.adapter}"

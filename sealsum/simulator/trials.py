@@ -19,9 +19,9 @@ from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent, round_event
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.labels import classes_of
-from privacy.plan import DpTerms, VectorTerms
+from privacy.plan import DpTerms, LocalTerms, VectorTerms
 from sealsum.job_file import JobFile
-from sealsum.job_grid import finest_vector, noise_vector
+from sealsum.job_grid import coarse_vector, finest_vector, noise_vector
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.linear import LINEAR
 from sealsum.simulator.model import adapter_of
@@ -127,7 +127,7 @@ def tried(trial: Trial, practice: Practice, silos: int, repetitions: int) -> Out
         vector = grid_of(trial, silos)
         for repetition in range(repetitions):
             federation = Federation(
-                RoundTerms(model, job.training, trial.dp, vector),
+                RoundTerms(model, job.training_of(silos), trial.dp, vector),
                 adapter,
                 practice.silos(silos, size, repetition),
                 job.rounds,
@@ -144,7 +144,8 @@ def tried(trial: Trial, practice: Practice, silos: int, repetitions: int) -> Out
 
 def _is_linear(job: JobFile) -> bool:
     """Whether its steps have a closed form: one layer, all of it trained, one row a record."""
-    return job.model.adapter == "logistic" and job.model.base is None and job.data.views is None
+    plain = job.training.local == LocalTerms() and job.compression is None
+    return plain and job.model.adapter == "logistic" and job.model.base is None and job.data.views is None
 
 
 def grid_of(trial: Trial, silos: int) -> VectorTerms:
@@ -152,6 +153,8 @@ def grid_of(trial: Trial, silos: int) -> VectorTerms:
     job = trial.job
     if job.vector is not None:
         return job.vector
+    if job.compression is not None:
+        return coarse_vector(job.compression.bits, job.compression.coordinate_bound, "additive", silos)
     if job.training.algorithm == "dp_fedsgd":
         return noise_vector(trial.dp, job.training, job.terms().parameters, "additive", silos)
     return finest_vector("additive", silos)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError
 from privacy.ids import PartyId, SiloId
-from privacy.plan import AlgorithmName, DpTerms, TrainingTerms, VectorTerms
+from privacy.plan import AlgorithmName, DpTerms, LocalTerms, TrainingTerms, VectorTerms
 from sealsum.simulator.alone import LOCAL, train_alone
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.linear import LINEAR, LINEAR_LOCAL, clipped_sum
@@ -20,6 +20,7 @@ from silo_agent.data.records import Records
 from silo_agent.engines.loss import summed_loss
 from silo_agent.models.adapters import ADAPTERS, build_model
 from silo_agent.models.layouts import model_terms, outputs_for
+from tests.algorithms_world import task as logistic_task
 
 ADAPTER = ADAPTERS["logistic"]
 VECTOR = VectorTerms(coordinate_bound=8.0, scale_bits=24)
@@ -112,3 +113,15 @@ def test_what_has_no_closed_form_or_needs_others_is_refused() -> None:
     shared = replace(terms, training=training.model_copy(update={"algorithm": "dp_fedsgd"}))
     with pytest.raises(ConfigurationError, match="expected fedavg or dp_fedavg, got dp_fedsgd"):
         train_alone(shared, ADAPTER, records_of(2), start, 1)
+
+
+def test_a_sweep_refuses_terms_that_its_closed_form_does_not_know() -> None:
+    training = TrainingTerms(
+        algorithm="fedavg",
+        local_steps=2,
+        learning_rate=0.5,
+        server_learning_rate=1.0,
+        local=LocalTerms(proximal_mu=0.5),
+    )
+    with pytest.raises(ConfigurationError, match=r"training\.local: expected nothing for sweeps"):
+        LINEAR["fedavg"](logistic_task(training))
