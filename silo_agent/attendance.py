@@ -246,7 +246,7 @@ class Attendance:
             return "autograd"
         engine = self._workbench.engine(adapter, invitation.job.model, model.vector)
         assert_outputs(engine.module, invitation.job.model.inputs, invitation.job.data.label.outputs)
-        return engine.name
+        return self._workbench.engine_name
 
     def _reserve(self, invitation: Invitation) -> Reserved | None:
         if self._foresight is not None:

@@ -50,5 +50,8 @@ class Workbench:
 
     @property
     def engine_name(self) -> str:
-        """Of the engine in use, for the log; empty before the first."""
-        return "" if self._held is None else self._held[1].name
+        """Of the engine in use, and where it computes if not here, for the log; empty before the first."""
+        if self._held is None:
+            return ""
+        name = self._held[1].name
+        return name if self._place == HERE else f"{name} on {self._place}"

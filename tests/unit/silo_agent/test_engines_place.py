@@ -151,7 +151,9 @@ def test_an_engine_makes_every_tensor_on_its_modules_device(kind: str) -> None:
 def test_a_workbench_computes_in_the_precision_of_its_place() -> None:
     terms = model_terms("mlp", 6, (5,))
     vector = initial_vector(terms, 0)
-    engine = Workbench(Place(precision="bf16")).engine(ADAPTERS["mlp"], terms, vector, 10)
+    workbench = Workbench(Place(precision="bf16"))
+    engine = workbench.engine(ADAPTERS["mlp"], terms, vector, 10)
+    assert workbench.engine_name == "book_keeping on cpu, bf16"
     assert isinstance(engine, BookKeeping)
     assert engine.precision == "bf16"
     np.testing.assert_array_equal(export_vector(terms, engine.module), vector)
