@@ -130,6 +130,7 @@ class HttpShareServers:
                     verify=self._tls,
                     timeout=TIMEOUT,
                     trust_env=False,
+                    headers={"Accept-Encoding": "identity"},
                     transport=self._transports.get(server),
                 )
 
@@ -220,19 +221,18 @@ class HttpShareServers:
             reraise=True,
         )
         try:
-            return await retrying(self._ask_once, server, method, path, body, limit)
+            return await retrying(self._once, server, method, path, body, limit)
         except httpx.TransportError as error:
             raise ServerUnreachable(f"{server}: it did not answer ({type(error).__name__})") from error
 
-    async def _ask_once(
-        self, server: ServerId, method: str, path: str, body: bytes | None, limit: int
-    ) -> bytes:
+    async def _once(self, server: ServerId, method: str, path: str, body: bytes | None, limit: int) -> bytes:
         headers = {} if body is None else _headers(method, body)
         url = self._urls[server] + path  # httpx takes several parses to join a base and a path
-        request = self._clients[server].stream(method, url, content=body, headers=headers)
-        async with request as response:
+        async with self._clients[server].stream(method, url, content=body, headers=headers) as response:
             if response.status_code in RETRIED:
                 raise ServerUnreachable(f"{server}: it answered {response.status_code}")
+            if "content-encoding" in response.headers:
+                raise MalformedMessage(f"{server}: expected its answer to {path} as it is, got it packed")
             answer = bytearray()
             async for chunk in response.aiter_bytes():
                 answer += chunk

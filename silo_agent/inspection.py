@@ -53,7 +53,7 @@ def named_inspection(fault: PeerFault, response: httpx.Response, ours: Sequence[
 
 
 def _untrusted(error: ssl.SSLCertVerificationError) -> str:
-    words = (error.verify_message or error.reason or "it does not verify").rstrip(".")
+    words = (getattr(error, "verify_message", "") or str(error) or "it does not verify").rstrip(".")
     if "mismatch" in words.lower():
         return f"its certificate is for another host ({words}); correct the url, or {_DOCTOR}"
     return (

@@ -82,6 +82,7 @@ class FederationClient:
         self._egress = proxy if isinstance(proxy, Egress) else Egress(proxy)
         context = identity.client_context
         self._ours = context.get_ca_certs(binary_form=True)
+        named = {HEADER: str(instance)} if instance else {}
         self._http = httpx.Client(
             transport=transport,
             verify=self._egress.trusting(context),
@@ -89,7 +90,7 @@ class FederationClient:
             event_hooks={"response": [self._heard]},
             timeout=timeout_s,
             limits=httpx.Limits(max_connections=8, max_keepalive_connections=8, keepalive_expiry=60.0),
-            headers={"User-Agent": "sealsum", **({HEADER: str(instance)} if instance else {})},
+            headers={"User-Agent": "sealsum", "Accept-Encoding": "identity", **named},
         )
 
     def __enter__(self) -> Self:
@@ -266,7 +267,9 @@ class FederationClient:
 
 
 def _limited(response: httpx.Response, limit: int, path: str) -> Iterator[bytes]:
-    """The body's chunks, as long as they stay within ``limit`` bytes together."""
+    """The body's chunks within ``limit`` bytes; never packed ones, which are in memory before they count."""
+    if (coding := response.headers.get("content-encoding", "identity")) != "identity":
+        raise MalformedMessage(f"{path}: expected a body as it is, got one in {coding}")
     received = 0
     for chunk in response.iter_bytes(_CHUNK_BYTES):
         received += len(chunk)
