@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from silo_agent.algorithms.control import correction_of, to_settle
 from silo_agent.algorithms.descent import descend
 from silo_agent.algorithms.local_steps import pull
+from silo_agent.algorithms.on_grid import on_grid
 from silo_agent.algorithms.own_weights import BEFORE, last_global_update, projected, within
 from silo_agent.algorithms.task import Task
 from silo_agent.engines.engine import private_sum
@@ -53,5 +54,6 @@ def dp_fedavg(task: Task) -> FloatUpdate:
         keep[BEFORE] = task.start
     update = within(update, training.local.coordinate_clip)
     if training.local.control != "none":
+        update = on_grid(update, task.vector)
         keep |= to_settle(task, correction, update)
     return FloatUpdate(update, keep=keep)

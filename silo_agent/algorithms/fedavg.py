@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from silo_agent.algorithms.control import correction_of, to_settle
 from silo_agent.algorithms.local_steps import Descent, local_steps
+from silo_agent.algorithms.on_grid import on_grid
 from silo_agent.algorithms.own_weights import BEFORE, last_global_update, own_weight, projected, within
 from silo_agent.algorithms.task import Task
 from silo_agent.update import FloatUpdate
@@ -37,6 +38,7 @@ def fedavg(task: Task) -> FloatUpdate:
         descent = replace(descent, update=projected(descent.update, global_))
     descent = replace(descent, update=within(descent.update, local.coordinate_clip))
     if local.control != "none":
+        descent = replace(descent, update=on_grid(descent.update, task.vector))
         keep |= to_settle(task, correction, descent.update)
     weight, remembered = own_weight(task, descent, global_)
     return FloatUpdate(descent.update, weight=weight, keep={**keep, **remembered})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from silo_agent.algorithms.local_steps import local_steps
+from silo_agent.algorithms.on_grid import on_grid
 from silo_agent.algorithms.task import Task
 from silo_agent.update import FloatUpdate
 
@@ -22,7 +23,6 @@ def mifa(task: Task) -> FloatUpdate:
         Stopped: the agent was told to end, between two steps. Diverged: the steps led nowhere.
     """
     update = local_steps(task).update
-    before = task.memory.arrays.get(LAST)
-    return FloatUpdate(
-        update if before is None else (update - before).astype(np.float32), keep={LAST: update}
-    )
+    before = task.memory.arrays.get(LAST, np.zeros_like(update))
+    difference = on_grid((update - before).astype(np.float32), task.vector)
+    return FloatUpdate(difference, keep={LAST: before + difference})

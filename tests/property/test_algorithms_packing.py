@@ -97,6 +97,24 @@ def test_training_in_eight_bits_ends_where_training_in_many_does() -> None:
     assert np.linalg.norm(run(coarse)[-1].model - fine) < 0.1 * np.linalg.norm(fine)
 
 
+@pytest.mark.parametrize("kind", ["scaffold", "mifa"])
+def test_what_silos_remember_is_what_the_sum_had_of_them_however_coarse_the_grid(kind: str) -> None:
+    """Else corrections drift together, by the rounding of every round, and nothing ever takes that back."""
+    vector = VectorTerms(coordinate_bound=2.0, scale_bits=5)
+    if kind == "scaffold":
+        training = terms(local={"control": "zero"})
+    else:
+        training = terms("mifa", server={"silos": len(SILOS)})
+    world = federation(training, rounds=12)
+    coarse = type(world)(
+        world.terms.__class__(MODEL, training, None, vector), world.adapter, world.silos, rounds=12
+    )
+    last = run(coarse, {3: [SILOS[0]], 7: [SILOS[1], SILOS[2]]})[-1]
+    name = "control" if kind == "scaffold" else "last"
+    total = np.sum([last.memories[silo].arrays[name] for silo in SILOS], axis=0)
+    np.testing.assert_allclose(total, 0 if kind == "scaffold" else last.slots["kept"], atol=1e-5)
+
+
 # --- in job files ---
 
 
