@@ -1,7 +1,8 @@
 """An update rounded where it is made, so that what a silo remembers of it is what the sum has of it.
 
 Sealing rounds at random too; of a number that is on the grid already it changes nothing. Without this, what
-silos remember would drift from what was opened by the rounding of every round, and on coarse grids that adds up.
+silos remember would drift from what was opened by the rounding of every round, and on coarse grids that
+adds up.
 """
 
 from __future__ import annotations
