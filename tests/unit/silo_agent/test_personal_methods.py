@@ -82,6 +82,7 @@ def test_a_narrow_prior_gives_the_jobs_model_and_a_wide_one_the_silos_own() -> N
     np.testing.assert_allclose(wide, penalised(records, np.zeros(4), 1e-9), atol=2e-2)
 
 
+@pytest.mark.slow
 def test_cross_validation_keeps_a_right_model_and_leaves_a_wrong_one() -> None:
     records = patients(150)
     right, wrong = np.array([2, -1, 0.5, 0], dtype=np.float32), np.array([-4, 4, 4, 4], dtype=np.float32)
@@ -90,6 +91,7 @@ def test_cross_validation_keeps_a_right_model_and_leaves_a_wrong_one() -> None:
     assert fine_tune(place(records), wrong, Choices()).chosen["steps"] >= 50
 
 
+@pytest.mark.slow
 def test_a_personal_model_beats_a_wrong_shared_one_and_a_starved_local_one() -> None:
     few, asked = patients(20, seed=1), patients(2000, seed=2)
     near = np.array([1.8, -0.8, 0.6, 0.1], dtype=np.float32)
