@@ -140,6 +140,6 @@ def test_the_row_of_parameters_is_the_platforms(scheme: str, silos: int, bits: i
 
 @given(st.integers(1, 10**9), st.sampled_from(sorted(PARAMETERS)))
 def test_vectors_have_as_many_parts_as_on_the_platform(parameters: int, row: str) -> None:
-    plan = {"parameters": parameters, "he": row}
+    plan = {"parameters": parameters, "he": row, "vector": {}}
     assert part_count(plan) == parts.part_count(parameters + 1)
     assert ciphertext_parts(plan) == he_part_count(PARAMETERS[row], parameters + 1)
