@@ -29,7 +29,7 @@ from sealsum.evidence_claim import dp_claim
 from sealsum.evidence_guide import guide
 from sealsum.evidence_redaction import redacted, wished
 from sealsum.evidence_replay import accountant_replay
-from sealsum.evidence_silos import all_ledgers, read_handover
+from sealsum.evidence_silos import HandedOver, all_ledgers, read_handover
 from sealsum.evidence_software import bill_of_materials, versions
 from sealsum.report.content import Collected, report_of
 from sealsum.report.html import html_report
@@ -129,7 +129,7 @@ def build_pack(
         "who/officers.json": canonical_bytes([one.model_dump(mode="json") for one in found.charter.officers]),
         "policy/policy.yaml": charter.policy_text.encode(),
         "job/job.json": canonical_bytes(found.job),
-        "data/card.json": canonical_bytes(_card(job)),
+        "data/card.json": canonical_bytes(_card(job, handed)),
         "dp/claim.json": canonical_bytes(dp_claim(job, entries, attacks)),
         "dp/accountant-replay.json": canonical_bytes(accountant_replay(job, entries)),
         "software/versions.json": canonical_bytes(versions()),
@@ -141,6 +141,7 @@ def build_pack(
         ).files(aggregator),
         **{name: raw for server, log in server_logs.items() for name, raw in log.files(server).items()},
         **{f"silos/{one.silo}.json": one.document for one in handed},
+        **{name: raw for one in handed for name, raw in one.log.files(one.silo).items()},
         **{f"dp/ledger/{silo}.jsonl": raw for silo, raw in ledgers.items()},
         **{_round_name(round_, charter): canonical_bytes(round_) for round_ in found.rounds},
     }
@@ -221,12 +222,13 @@ def _ledger(charter: Charter, job: JobSpec, silo: SiloId, raw: bytes) -> Iterato
     return verify_entries(lines, origin, charter.member(silo).verify_key, may_lose=True)
 
 
-def _card(job: JobSpec) -> dict[str, Any]:
-    """The dataset card: what the job says about the data, in public terms only."""
+def _card(job: JobSpec, handed: Iterable[HandedOver]) -> dict[str, Any]:
+    """The dataset card: what the job says about the data, publicly, and what silos have registered it for."""
     return {
         "dataset": job.dataset,
         "purpose": job.purpose,
         "schema": job.data.digest,
         "columns": [feature.column for feature in job.data.features],
         "label": job.data.label.model_dump(mode="json"),
+        "registered": {one.silo: one.registered for one in handed if one.registered is not None},
     }

@@ -1,7 +1,8 @@
 """Takes things out of an evidence pack so that every proof that is left still holds, and lists what it took.
 
 A field of a log's records goes by its commitment, which the log's tree was built over. A silo's document with
-the names of people goes as a whole. What the verifier needs to follow a round cannot go. Knows no disk.
+the names of people goes as a whole, and so do
+names in its log. What the verifier needs to follow a round cannot go. Knows no disk.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from privacy.errors import ConfigurationError
 from privacy.transparency.leaf import parse_record
 
 ENTRY: Final = "REDACTIONS.json"
-NEEDED: Final = frozenset({"context", "digest", "job", "model", "round", "silo", "state", "survivors"})
+CARD: Final = "data/card.json"
+NEEDED: Final = frozenset(
+    {"context", "decision", "digest", "job", "job_digest", "ledger_head", "model", "root", "round", "silo"}
+    | {"size", "state", "survivors"}
+)
 """Fields by which the verifier holds logs and rounds against each other."""
 _FIELD = re.compile(r"log:[a-z][a-z0-9_]{0,63}")
 
@@ -70,6 +75,9 @@ def redacted(files: Mapping[str, bytes], wish: Wish, reason: str) -> dict[str, b
     for name in sorted(logs) if wish.fields else ():
         left[name] = _without(files[name], wish.fields, name, done)
     missing = wish.fields - {field for _, field in done}
+    for silo in sorted(wish.silos):  # who decided is in the silo's log too
+        if (name := f"log/{silo}.jsonl") in left:
+            left[name] = _without(left[name], frozenset({"by"}), name, done)
     if missing:
         raise ConfigurationError(f"--field: no log has a field {min(missing)} that can still be read")
     counts = {(one["entry"], one["field"]): one for one in listed}
@@ -81,6 +89,9 @@ def redacted(files: Mapping[str, bytes], wish: Wish, reason: str) -> dict[str, b
         if name not in left:
             raise ConfigurationError(f"--field: silo:{silo}: expected {name} in the pack, it is not there")
         counts[name, "*"] = _row(name, "*", 1, reason, sha256_hex(left.pop(name)))
+        card = json.loads(left[CARD])
+        card["registered"].pop(silo, None)
+        left[CARD] = canonical_bytes(card)
     left[ENTRY] = canonical_bytes({"redactions": [counts[place] for place in sorted(counts)]})
     return left
 

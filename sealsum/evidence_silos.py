@@ -12,6 +12,7 @@ from privacy.errors import Conflict, MalformedMessage
 from privacy.identity import verify_signature
 from privacy.ids import PartyId, SiloId
 from privacy.roster import Charter
+from sealsum.served_log import ServedLog
 
 _LABEL: Final = b"sealsum/handover/v1\x00"
 _MOST_BYTES: Final = 256 << 20
@@ -26,6 +27,10 @@ class HandedOver:
     """One entry a line."""
     document: bytes
     """``silos/<silo>.json``: all else that the silo signed, and its signature over both."""
+    log: ServedLog
+    """The silo's own; its checkpoint signs it, so fields of it can be redacted."""
+    registered: Mapping[str, Any] | None
+    """What the silo says that its dataset is for."""
 
 
 def read_handover(raw: bytes, charter: Charter) -> HandedOver:
@@ -47,6 +52,8 @@ def read_handover(raw: bytes, charter: Charter) -> HandedOver:
             bytes.fromhex(signed["signature"]),
         )
         lines = "".join(line + "\n" for line in ledger).encode()
+        records = "".join(line + "\n" for line in signed["log"]["lines"]).encode()
+        log = ServedLog(records, str(signed["log"]["checkpoint"]), None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MalformedMessage(
             f"handover: expected a file of sealsum silo export, got something else ({type(error).__name__})"
@@ -54,7 +61,8 @@ def read_handover(raw: bytes, charter: Charter) -> HandedOver:
     key = charter.member(PartyId(silo)).verify_key
     verify_signature(key, _LABEL + bytes.fromhex(sha256_hex(text)), signature)
     document = {"body": body, "verify_key": key, "signature": signature.hex()}
-    return HandedOver(SiloId(PartyId(silo)), lines, canonical_bytes(document))
+    name = SiloId(PartyId(silo))
+    return HandedOver(name, lines, canonical_bytes(document), log, body.get("registered"))
 
 
 def all_ledgers(ledgers: Mapping[SiloId, bytes], handed: Iterable[HandedOver]) -> dict[SiloId, bytes]:

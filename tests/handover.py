@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from privacy.approval import JobApproval, sign_approval
 from privacy.canonical import canonical_bytes, sha256_hex
+from privacy.chain import Entry
 from privacy.identity import SigningKey
 from privacy.ids import PartyId, SiloId
 from privacy.people import Person
-from silo_agent.approvals.handover import HandedOver, sign_handover
+from silo_agent.approvals.handover import HandedLog, HandedOver, OwnPolicy, Registered, sign_handover
 from tests.evidence_pack import AT, Records
+from tests.log_book import LogBook
+
+REGISTERED = {"purposes": ["test"], "legal_basis": "consent", "min_records": 50}
 
 
 def decision(
@@ -46,8 +51,14 @@ def handover(
     people: Mapping[str, SigningKey],
     key: SigningKey | None = None,
     roles: tuple[str, ...] = ("data_steward", "dpo"),
+    log: LogBook | None = None,
+    **changes: Any,
 ) -> bytes:
-    """The file of ``sealsum silo export``; ``key`` is another's where somebody pretends to be the silo."""
+    """The file of ``sealsum silo export``; ``key`` is another's where somebody pretends to be the silo.
+
+    ``changes`` are what the silo writes otherwise into its document.
+    """
+    log = log or own_log(records, silo, approvals)
     body = canonical_bytes(
         {
             "handover": "sealsum-handover/1",
@@ -61,13 +72,48 @@ def handover(
                 name: {"roles": list(roles), "verify_key": key.verify_key} for name, key in people.items()
             },
             "approvals": approvals,
+            "registered": REGISTERED,
+            "threat_model": {"text": records.federation.charter.policy_text, "parents": []},
+            "log_head": log.head.model_dump(mode="json"),
         }
+        | changes
     )
     signing = key or records.federation.key(silo)
     signed = signing.sign(b"sealsum/handover/v1\x00" + bytes.fromhex(sha256_hex(body)))
     return canonical_bytes(
-        {"body": body.decode(), "verify_key": signing.verify_key, "signature": signed.hex()}
+        {
+            "body": body.decode(),
+            "verify_key": signing.verify_key,
+            "signature": signed.hex(),
+            "log": handed_log(log).model_dump(mode="json"),
+        }
     )
+
+
+def own_log(records: Records, silo: str, approvals: Sequence[Mapping[str, Any]] = ()) -> LogBook:
+    """The silo's own log, as its agent and its people's commands write it."""
+    log = LogBook(records.federation.name, silo, records.federation.key(silo))
+    log.add("started", version="test")
+    for entry in records.ledgers[SiloId(PartyId(silo))].entries:
+        if entry.kind == "reserve":
+            log.add("reserved", **_reserved(entry))
+    for one in approvals:
+        said = json.loads(one["body"])
+        kind = "job_rejected" if said["decision"] == "reject" else "job_approved"
+        named = {"job": said["job"], "job_digest": said["job_digest"]}
+        log.add(kind, decision=sha256_hex(one["body"].encode()), by=said["by"], **named)
+    return log
+
+
+def _reserved(entry: Entry) -> dict[str, Any]:
+    block = {name: entry.body[name] for name in ("job", "job_digest", "first_round", "last_round")}
+    return {**block, "ledger_head": entry.head.model_dump(mode="json")}
+
+
+def handed_log(log: LogBook) -> HandedLog:
+    """As it goes along with a silo's document."""
+    lines = tuple(log.lines().decode().splitlines())
+    return HandedLog(lines=lines, checkpoint=log.checkpoint().note())
 
 
 def honest_handover(records: Records, silo: str) -> bytes:
@@ -94,6 +140,8 @@ def honest_handover(records: Records, silo: str) -> bytes:
         at=AT,
         expires_at="2026-06-02T03:04:05Z",
     )
+    signed = sign_approval(approval, key)
+    log = own_log(records, silo, [signed.model_dump(mode="json")])
     document = HandedOver(
         federation=records.federation.name,
         silo=name,
@@ -102,6 +150,9 @@ def honest_handover(records: Records, silo: str) -> bytes:
         dataset=records.job.dataset,
         ledger=tuple(records.ledgers[name].lines().decode().split("\n")[:-1]),
         people={"ada": Person(roles=("data_steward",), verify_key=key.verify_key)},
-        approvals=(sign_approval(approval, key),),
+        approvals=(signed,),
+        registered=Registered(purposes=("test",), legal_basis="consent", min_records=50),
+        threat_model=OwnPolicy(text=records.federation.charter.policy_text, parents=()),
+        log_head=log.head,
     )
-    return canonical_bytes(sign_handover(document, records.federation.key(silo)))
+    return canonical_bytes(sign_handover(document, handed_log(log), records.federation.key(silo)))

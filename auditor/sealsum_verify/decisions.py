@@ -1,17 +1,19 @@
-"""Check 13: by what silos handed over, as many people there as the policy asks for approved this very job."""
+"""Check 13: by what silos handed over, as many people there as policies ask for approved this very job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sealsum_verify.encoding import canonical, check_signature, demand, sha256
+from sealsum_verify.encoding import canonical, check_signature, demand, same, sha256
 from sealsum_verify.messages import Json, Roster, read_document
 from sealsum_verify.offers import Job
 from sealsum_verify.records import Logs, Spending
 from sealsum_verify.rounds import Round
 from sealsum_verify.threat_model import Approvals, approvals_asked
 
+CARD = "data/card.json"
+DECIDED = ("job_approved", "job_rejected", "job_auto_approved")
 MAY_REJECT = ("site_admin", "data_steward", "dpo", "security")
 
 
@@ -52,12 +54,15 @@ def check_decisions(
     (a) a silo's document is its own, about this job, and the silo signed it with the ledger that this pack
     holds; (b) each decision is signed by the key it names, and about this job at this silo; (c) that
     key is the silo's for the person who decided, in a role of hers and of nobody else, or the silo's own
-    where a rule of its decided; (d) whoever took part in a round had the approvals that the policy asks for
-    by then: ``_check_standing``.
+    where a rule of its decided; (d) whoever took part in a round had the approvals that the federation's
+    policy and the silo's own ask for together by then: ``_check_standing``; (e) the silo's log is in the pack
+    as the document names it, and no decision about this job in it is missing here; (f) the dataset card says
+    what silos have registered the dataset for.
     """
-    asked, log = approvals_asked(roster.charter["policy_text"]), next(iter(logs.values()))
+    of_all, log = approvals_asked(roster.charter["policy_text"]), next(iter(logs.values()))
     offered = {e["body"].get("context"): e["at"] for e in log.entries if e["kind"] == "round_offered"}
     approved: dict[str, int] = {}
+    registered: dict[str, Json] = {}
     for file in (name for name in files if name.startswith("silos/")):
         silo = file.removeprefix("silos/").removesuffix(".json")
         key = roster.key(silo, "silo", file)
@@ -78,12 +83,29 @@ def check_decisions(
         for place, decision in enumerate(body["approvals"]):
             said[f"decision {place}"] = _decision(decision, people, about, key, f"{file} decision {place}")
         # (d)
+        own = approvals_asked(body["threat_model"]["text"], f"{file} threat_model")
+        asked = of_all.together(own, f"{file} threat_model")
         bench = _Bench(asked, roster.members[silo], people, roster.members[job.envelope["sender"]])
         begun = spending[silo].begun if silo in spending else {}
         for one in (one for one in rounds if silo in one.manifests):
             at = offered[one.offer.context]
             _check_standing(bench, said, at, begun.get(one.offer.context), f"{file} at {one.offer.entry}")
         approved[silo] = len({one["by"] for one in said.values() if one["decision"] == "approve"})
+        # (e)
+        demand(silo in logs, file, f"log/{silo}.jsonl is missing")
+        size = len(logs[silo].entries)
+        named = body["log_head"]["size"] == size and logs[silo].holds(body["log_head"])
+        demand(named, file, f"it was handed over with another log than {logs[silo].file}")
+        shown = {sha256(decision["body"].encode()) for decision in body["approvals"]}
+        for entry in logs[silo].entries:
+            missing = entry["kind"] in DECIDED and entry["body"].get("job_digest") == job.digest
+            missing = missing and entry["body"].get("decision") not in shown
+            demand(not missing, file, f"it lacks the decision of {logs[silo].file} entry {entry['seq']}")
+        if body["registered"] is not None:
+            registered[silo] = body["registered"]
+    # (f)
+    card = read_document(files[CARD], "card", CARD)
+    demand(same(card["registered"], registered), CARD, "registered: not what silos have signed")
     return approved
 
 

@@ -133,10 +133,12 @@ def read_note(text: str, party: str, roster: Roster, entry: str) -> Note:
     return Note(size, root.hex(), frozenset(witnesses))
 
 
-def read_logs(files: Mapping[str, bytes], roster: Roster, parties: list[str]) -> Mapping[str, Log]:
-    """Each party's log, with its owner's checkpoint over exactly the entries in the pack."""
+def read_logs(files: Mapping[str, bytes], roster: Roster, servers: list[str]) -> Mapping[str, Log]:
+    """Each server's log, and those that silos handed over, with its owner's checkpoint over exactly these
+    entries."""
+    parties = servers + [silo for silo in roster.of_role("silo") if f"log/{silo}.jsonl" in files]
     names = [f"log/{party}.{kind}" for party in parties for kind in _FILES]
-    optional = {f"log/{party}.witnessed" for party in parties}
+    optional = {f"log/{party}.witnessed" for party in servers}
     given = sorted(name for name in files if name.startswith("log/") and name not in optional)
     demand(
         given == sorted(names),

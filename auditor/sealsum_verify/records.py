@@ -33,6 +33,11 @@ class Spending:
     """Its reservations: the entry's number and time, and what it reserved."""
 
 
+def servers(roster: Roster) -> list[str]:
+    """Whose logs every pack has, the aggregator first."""
+    return roster.of_role("aggregator") + roster.of_role("share_server")
+
+
 def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Sequence[Round]) -> Logs:
     """(10) Servers' logs are whole and agree with the rounds; returns them, the aggregator's first:
 
@@ -42,12 +47,14 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
     was opened, and each share released, once or never, as the result says, and for the survivors shown;
     (e) the log names each published model, and the job's end if it ended; (f) what was shown as witnessed,
     in an offer or at the end, enough silos cosigned, and the log continues it; (g) a silo that took part had
-    been shown a witnessed checkpoint no older than its last but one, unless it had not cosigned two yet.
+    been shown a witnessed checkpoint no older than its last but one, unless it had not cosigned two yet;
+    (h) a silo's own log, where it was handed over, continues each head of it that the aggregator was shown
+    from the job's first offer to its end.
     """
     # (a)
-    parties = roster.of_role("aggregator") + roster.of_role("share_server")
-    chains = read_logs(files, roster, parties)
-    log = chains[parties[0]]
+    parties = servers(roster)
+    every = read_logs(files, roster, parties)
+    chains, log = {party: every[party] for party in parties}, every[parties[0]]
     enough = witnesses_needed(roster.charter["policy_text"])
     seen: dict[str, list[int]] = {}
     # (f)
@@ -99,7 +106,18 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
     ended = len(log.find("job_ended", "job", job.terms["job"]))
     expected_ends = sum(one.result["job_state"] != "running" for one in rounds)
     demand(ended >= expected_ends, log.file, "the job has ended, and the log does not say so")
-    return chains
+    # (h)
+    name, kinds = job.terms["job"], ("round_offered", "job_ended")
+    span = [e["seq"] for kind in kinds for e in log.find(kind, "job", name)]
+    for silo in every.keys() - chains.keys():
+        for shown in log.find("silo_log_seen", "silo", silo):
+            where = f"{log.file} entry {shown['seq']}"
+            head = {field: shown["body"].get(field) for field in ("size", "root")}
+            check_shape(head, "log_head", where)
+            during = bool(span) and min(span) < shown["seq"] < max(span)
+            held = not during or every[silo].holds(head)
+            demand(held, every[silo].file, f"it does not continue the head in {where}")
+    return every
 
 
 def check_ledgers(
@@ -112,7 +130,8 @@ def check_ledgers(
     none is reserved twice, and a round begins once, within the newest block; (d) each block reserved for this
     job is at its terms and of its rounds, each of its rounds that began is in the pack, and each saw the
     aggregator's log as it is; (e) each manifest's ledger head lies in the ledger, at or after the begin of
-    that round; (f) whoever's update a server accepted, summed or not, has begun that round.
+    that round; (f) whoever's update a server accepted, summed or not, has begun that round; (g) each
+    reservation for this job that a silo's own log names lies in its ledger.
     """
     log = next(iter(logs.values()))
     spending: dict[str, Spending] = {}
@@ -138,10 +157,18 @@ def check_ledgers(
             charged = places.get(one.offer.context, head["seq"] + 1) <= head["seq"]
             demand(charged, file, f"{one.offer.entry} was not begun before the silo took part")
     # (f)
-    taken = [e["body"] for chain in logs.values() for e in chain.entries if e["kind"] == "update_accepted"]
+    entries = (e for server in servers(roster) for e in logs[server].entries)
+    taken = [e["body"] for e in entries if e["kind"] == "update_accepted"]
     for silo, context in ((body.get("silo"), body.get("context")) for body in taken if job.terms["dp"]):
         paid = context not in known or (silo in ledgers and context in ledgers[silo][1])
         demand(paid, f"dp/ledger/{silo}.jsonl", "a server accepted its update, and it began nothing")
+    # (g)
+    for silo in logs.keys() & roster.of_role("silo"):
+        for reserved in logs[silo].find("reserved", "job_digest", job.digest):
+            where = f"{logs[silo].file} entry {reserved['seq']}"
+            check_shape(reserved["body"].get("ledger_head"), "head", where)
+            held = silo in ledgers and ledgers[silo][0].holds(reserved["body"]["ledger_head"])
+            demand(held, f"dp/ledger/{silo}.jsonl", f"it lacks the reservation that {where} names")
     return spending
 
 

@@ -10,8 +10,11 @@ from sealsum_verify.encoding import demand
 from sealsum_verify.messages import read_document
 
 ENTRY = "REDACTIONS.json"
-NEEDED = frozenset({"context", "digest", "job", "model", "round", "silo", "state", "survivors"})
-"""Fields that checks 10 and 11 find entries by: one without them would hide a round, a sum or an update."""
+NEEDED = frozenset(
+    {"context", "decision", "digest", "job", "job_digest", "ledger_head", "model", "root", "round", "silo"}
+    | {"size", "state", "survivors"}
+)
+"""Fields that checks 10, 11 and 13 find entries by: one without them would hide something that happened."""
 
 
 def check_redactions(files: Mapping[str, bytes]) -> tuple[str, ...]:

@@ -30,6 +30,13 @@ class Approvals:
     roles: tuple[str, ...]
     automatic: bool
 
+    def together(self, own: Approvals, entry: str) -> Approvals:
+        """The stricter of both: most approvers, in roles that both name, a rule only where both allow it."""
+        roles = tuple(role for role in self.roles if role in own.roles)
+        both = Approvals(max(self.n, own.n), roles, self.automatic and own.automatic)
+        demand(len(roles) >= both.n, entry, "it asks for approvals that cannot be had with the federation's")
+        return both
+
 
 def hostile(text: str) -> tuple[bool, int]:
     """Whether the aggregator may be malicious, and how many silos may tell it what they know.
@@ -58,9 +65,16 @@ def witnesses_needed(text: str) -> int:
     return int(asked) if asked else max(int(least) // 2, hostile(text)[1]) + 1
 
 
-def approvals_asked(text: str) -> Approvals:
+def approvals_asked(text: str, entry: str = ENTRY) -> Approvals:
     """What ``require.approvals`` says; left out: one person, a data steward or a DPO, and no rule."""
-    tree, path = _tree(text), ("spec", "require", "approvals")
+    try:
+        return _approvals(_tree(text))
+    except Fault as fault:
+        raise Fault(entry, fault.sentence) from fault
+
+
+def _approvals(tree: Any) -> Approvals:
+    path = ("spec", "require", "approvals")
     n, automatic = _find(tree, "1", *path, "n"), _find(tree, "refused", *path, "automatic")
     roles = _field(tree, ["data_steward", "dpo"], *path, "roles")
     if isinstance(roles, dict) and set(roles) == {_ITEMS}:

@@ -11,11 +11,11 @@ from sealsum_verify.archive import read_archive
 from sealsum_verify.claim import ENTRY as CLAIM
 from sealsum_verify.claim import Bracket, check_claim
 from sealsum_verify.decisions import check_decisions
-from sealsum_verify.encoding import Fault, check_signature, demand, digest_of, parse, same, sha256
+from sealsum_verify.encoding import Fault, check_signature, demand, digest_of, same, sha256
 from sealsum_verify.governance import check_charter
 from sealsum_verify.messages import Json, Roster, open_envelope, read_document
 from sealsum_verify.offers import Job, read_offers
-from sealsum_verify.records import check_ledgers, check_logs
+from sealsum_verify.records import check_ledgers, check_logs, servers
 from sealsum_verify.redactions import check_redactions
 from sealsum_verify.rounds import check_model_chain, read_round
 from sealsum_verify.shapes import check_shape
@@ -33,7 +33,7 @@ CHECKS = (
     "each round was offered on the job's terms to the roster's parties",
     "each round's messages agree, and one sum at most was opened",
     "each model follows from the one before",
-    "servers' logs are whole, witnessed, and agree with the rounds",
+    "logs are whole, witnessed, and agree with the rounds",
     "silos' ledgers are whole and charged each round before it ran",
     "the claimed ε is what the ledgers cost, by this program's own accountant",
     "as many people as the policy asks for approved this very job, where silos handed that over",
@@ -127,7 +127,7 @@ def _run(report: Report, raw: bytes) -> None:
         "model": model,
         "delta": (job.terms["dp"] or {}).get("delta"),
         "approved": approved,
-        "unwitnessed": [party for party in logs if f"log/{party}.witnessed" not in files],
+        "unwitnessed": [party for party in servers(roster) if f"log/{party}.witnessed" not in files],
     }
 
 
@@ -182,6 +182,7 @@ def _check_job(files: Mapping[str, bytes], manifest: Json, roster: Roster) -> Jo
         "columns": [feature["column"] for feature in terms["data"]["features"]],
         "label": terms["data"]["label"],
     }
-    given = parse(files["data/card.json"], "data/card.json")
-    demand(same(given, card), "data/card.json", "not what the job says")
+    given = read_document(files["data/card.json"], "card", "data/card.json")
+    # What silos registered it for is theirs to say: check 13.
+    demand(same(given, card | {"registered": given["registered"]}), "data/card.json", "not what the job says")
     return Job(envelope, terms, digest_of("sealsum/job/v1", terms))

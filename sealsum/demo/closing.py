@@ -45,6 +45,8 @@ class Trained:
     evidence: dict[str, Any]
     server_logs: Mapping[str, ServedLog]
     ledgers: Mapping[str, bytes]
+    handovers: tuple[bytes, ...]
+    """What each hospital hands over for the evidence."""
     baselines: BaselineAnswer
 
 

@@ -43,9 +43,10 @@ def export_pack(folder: DemoFolder, trained: Trained) -> None:
     pack = build_pack(
         trained.evidence,
         {ServerId(PartyId(name)): log for name, log in trained.server_logs.items()},
-        {SiloId(PartyId(name)): ledger for name, ledger in trained.ledgers.items()},
+        {},  # with the handovers
         load_identity(folder.state(RESEARCHER)),
         datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        handovers=trained.handovers,
     )
     folder.evidence.write_bytes(pack)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from policies.loader import LoadedPolicy
+from privacy.canonical import canonical_bytes
 from privacy.keystore import read_file
 from sealsum.demo.baselines_terms import BaselineAnswer, BaselineRequest
 from sealsum.demo.cast import AGGREGATOR, FEDERATION, RESEARCHER, cast_of, counted_parties, share_servers_of
@@ -42,6 +43,7 @@ from sealsum.demo.supervise import Child, Supervisor
 from sealsum.evidence_verdict import verifier
 from sealsum.policy_file import read_policy
 from sealsum.sdk import Federation
+from silo_agent.export_command import handed_over
 from silo_agent.ledger.books import ledger_path
 from silo_agent.models.files import model_file
 
@@ -154,6 +156,7 @@ def _train(
         evidence=evidence,
         server_logs=server_logs,
         ledgers=_ledgers(folder),
+        handovers=_handovers(folder, spec.job),
         baselines=answer,
     )
 
@@ -192,6 +195,12 @@ def _ledgers(folder: DemoFolder) -> dict[str, bytes]:
     return {
         hospital.silo: read_file(ledger_path(folder.state(hospital.silo), DATASET)) for hospital in HOSPITALS
     }
+
+
+def _handovers(folder: DemoFolder, job: str) -> tuple[bytes, ...]:
+    """What ``sealsum silo export`` writes at each hospital: decisions, log and ledger, signed there."""
+    configs = (folder.party(hospital.silo) / "silo.yaml" for hospital in HOSPITALS)
+    return tuple(canonical_bytes(handed_over(config, job)) for config in configs)
 
 
 def _write(

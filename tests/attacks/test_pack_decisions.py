@@ -117,7 +117,10 @@ def test_a_silos_document_is_bound_to_the_ledger_in_the_pack(records: Records) -
 def test_what_was_withheld_is_reported_and_never_verified(records: Records) -> None:
     report = verify_pack(pack_with(records, honest_handover(records, SILO), redact=("silo:silo-1",)))
     assert report.verified, report.fault
-    assert report.withheld == (f"{FILE}: the whole file",)
+    assert report.withheld == (
+        "log/silo-1.jsonl: field by of 1 entries",
+        f"{FILE}: the whole file",
+    )
     assert report.summary["approved"] == {}
 
 
