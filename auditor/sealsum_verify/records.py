@@ -110,11 +110,11 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
     name, kinds = job.terms["job"], ("round_offered", "job_ended")
     span = [e["seq"] for kind in kinds for e in log.find(kind, "job", name)]
     for silo in every.keys() - chains.keys():
-        for shown in log.find("silo_log_seen", "silo", silo):
-            where = f"{log.file} entry {shown['seq']}"
-            head = {field: shown["body"].get(field) for field in ("size", "root")}
+        for seen_log in log.find("silo_log_seen", "silo", silo):
+            where = f"{log.file} entry {seen_log['seq']}"
+            head = {field: seen_log["body"].get(field) for field in ("size", "root")}
             check_shape(head, "log_head", where)
-            during = bool(span) and min(span) < shown["seq"] < max(span)
+            during = bool(span) and min(span) < seen_log["seq"] < max(span)
             held = not during or every[silo].holds(head)
             demand(held, every[silo].file, f"it does not continue the head in {where}")
     return every

@@ -66,6 +66,15 @@ class ApprovalFact:
 
 
 @dataclass(frozen=True)
+class OwnPolicy:
+    """A silo's own threat model, as it handed it over."""
+
+    silo: str
+    text: str
+    parents: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     """Everything that a report says comes from here."""
 
@@ -82,6 +91,7 @@ class Facts:
     card: Json
     rounds: tuple[RoundFact, ...]
     approvals: tuple[ApprovalFact, ...]
+    own_policies: tuple[OwnPolicy, ...]
     attacks: tuple[Json, ...]
     """Rows of the attack results, if some are included."""
     versions: Json
@@ -112,6 +122,11 @@ def facts_of(files: Mapping[str, bytes]) -> Facts:
         card=_json(files, "data/card.json"),
         rounds=tuple(_round(_json(files, name)) for name in sorted(files) if name.startswith("rounds/")),
         approvals=_approvals(files),
+        own_policies=tuple(
+            OwnPolicy(body["silo"], own["text"], tuple(own["parents"]))
+            for body in (_json(files, name)["body"] for name in _handed(files))
+            if (own := body.get("threat_model")) is not None  # earlier packs have none
+        ),
         attacks=() if attacks is None else tuple(json.loads(attacks)["attacks"]),
         versions=_json(files, "software/versions.json"),
         components=len(_json(files, "software/sbom.cdx.json").get("components", [])),
@@ -151,9 +166,13 @@ def _round(document: Json) -> RoundFact:
     )
 
 
+def _handed(files: Mapping[str, bytes]) -> list[str]:
+    return sorted(file for file in files if file.startswith("silos/"))
+
+
 def _approvals(files: Mapping[str, bytes]) -> tuple[ApprovalFact, ...]:
     found = []
-    for name in sorted(file for file in files if file.startswith("silos/")):
+    for name in _handed(files):
         silo = name.removeprefix("silos/").removesuffix(".json")
         for signed in _json(files, name)["body"]["approvals"]:
             body = json.loads(signed["body"]) if "body" in signed else {}

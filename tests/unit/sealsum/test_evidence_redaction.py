@@ -27,6 +27,7 @@ def files(*bodies: dict[str, str]) -> dict[str, bytes]:
     return {
         LOG: b"".join(line + b"\n" for line in lines),
         "silos/north.json": b'{"body":{"people":{"ada":{}}}}',
+        "data/card.json": canonical_bytes({"registered": {"north": {"legal_basis": "consent"}}}),
         "REDACTIONS.json": canonical_bytes({"redactions": []}),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from sealsum.evidence import build_pack
 from sealsum.evidence_archive import read_zip
 from sealsum.report.content import Collected, Verdict, report_of
 from sealsum.report.controls import CONTROLS
-from sealsum.report.document import Bullets, Chart, Document, Quote, Table
+from sealsum.report.document import Bullets, Chart, Document, Paragraph, Quote, Table
+from sealsum.report.facts import OwnPolicy, facts_of
 from sealsum.report.html import html_report
 from sealsum.report.pdf import pdf_report
+from sealsum.report.silo_sections import dataset_card, effective_policies
 from tests.evidence_pack import AT, started_records
 from tests.handover import honest_handover
 
@@ -32,8 +35,10 @@ ORDER = (
     "Rounds",
     "Who took part",
     "Approvals",
+    "The data",
     "What the policy",
     "What the policy does not protect against",
+    "The policy in force at each silo",
     "Attacks against the bounds",
     "Software",
     "Limits",
@@ -147,6 +152,22 @@ def test_what_happened_is_told() -> None:
     for text in (claim["statement"], "budget.job", "ada", "data steward", "ε at least 4.0500", "Hospital 3"):
         assert text in page
     assert '<td class="n">1</td>' in page
+
+
+def test_the_data_and_both_policies_of_a_silo_are_told() -> None:
+    facts = facts_of(files())
+    (_, card) = dataset_card(facts).blocks
+    assert isinstance(card, Table)
+    assert card.rows == (("silo-2", "test", "consent", "50"),)
+    (_, same) = effective_policies(facts).blocks
+    assert isinstance(same, Paragraph)
+    assert "the same as the federation's in every field" in same.text
+    other = facts.policy_text.replace("approvals: {n: 1", "approvals: {n: 2")
+    assert other.count("n: 2") == 1
+    stricter = replace(facts, own_policies=(OwnPolicy("silo-2", other, ()),))
+    (_, table) = effective_policies(stricter).blocks
+    assert isinstance(table, Table)
+    assert table.rows == (("require.approvals.n", "1", "2", "the silo's"),)
 
 
 def test_the_pdf_is_the_same_bytes_for_the_same_pack_and_has_bookmarks() -> None:
