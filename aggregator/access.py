@@ -78,6 +78,7 @@ AGGREGATOR: Final[Table] = {
     ),
     ("POST", "/v1/jobs"): _RESEARCHER,
     ("GET", "/v1/jobs/{job}"): Access(_MEMBERS.members, _PEOPLE, "jobs"),
+    ("GET", "/v1/job-list"): Access(_MEMBERS.members, _PEOPLE, "jobs"),
     ("GET", "/v1/jobs/{job}/evidence"): Access(
         frozenset({"researcher"}), frozenset({"dpo", "security", "auditor", "researcher"}), "evidence"
     ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from aggregator.job_rows import OPEN_STATES, change_job, job_row, open_jobs
+from aggregator.job_rows import OPEN_STATES, change_job, job_row, jobs_beyond, open_jobs
 from aggregator.received import open_from
 from aggregator.state import AggregatorState
 from privacy.errors import OutOfOrder, Unprocessable
 from privacy.ids import JobId, SiloId
 from privacy.wire.envelope import Envelope
+from privacy.wire.job_list import LISTED_JOBS_MAX, JobList, ListedJob
 from privacy.wire.readiness import QUEUE_JOBS_MAX, JobQueue, JobReadiness
 
 
@@ -32,6 +33,27 @@ class JobAnswers:
             newest=newest,
             open=tuple(job.spec.digest for _, job in jobs),
             jobs=tuple(job.envelope for _, job in shown),
+        )
+
+    def listed(self, beyond: int) -> JobList:
+        """Jobs beyond a position, open or not: what people may know of each."""
+        with self._state.store.read() as view:
+            found = jobs_beyond(view, beyond, LISTED_JOBS_MAX)
+        return JobList(
+            jobs=tuple(
+                ListedJob(
+                    position=at,
+                    job=row.job,
+                    researcher=row.envelope.sender,
+                    state=row.state,
+                    round=row.round,
+                    rounds=row.spec.rounds,
+                    dataset=row.spec.dataset,
+                    purpose=row.spec.purpose,
+                    reason=row.reason,
+                )
+                for at, row in found
+            )
         )
 
     def accept(self, silo: SiloId, job: JobId, envelope: Envelope) -> None:

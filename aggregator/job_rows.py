@@ -98,6 +98,12 @@ def open_jobs(view: Reader, after: int = 0) -> Iterator[tuple[int, JobRow]]:
         yield row.position, _job(row)
 
 
+def jobs_beyond(view: Reader, position: int, most: int) -> list[tuple[int, JobRow]]:
+    """Jobs beyond a position of the queue, open or not, with their positions, in order."""
+    query = select(jobs).where(jobs.c.position > position).order_by(jobs.c.position).limit(most)
+    return [(row.position, _job(row)) for row in view.connection.execute(query)]
+
+
 def newest_job(view: Reader) -> int:
     """Position in the queue of the last job, open or not; 0 where there is none."""
     return int(view.connection.execute(select(func.max(jobs.c.position))).scalar_one_or_none() or 0)

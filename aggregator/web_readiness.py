@@ -1,4 +1,4 @@
-"""The aggregator's routes for silos before a round: the queue of jobs, and where each stands at a silo."""
+"""The aggregator's routes about jobs before a round: the queue, the list, and where each stands at a silo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import Response
 
 from aggregator.job_answers import JobAnswers
-from aggregator.web_body import read_envelope
+from aggregator.web_body import canonical_response, read_envelope
 from aggregator.web_common import JobPath
 from aggregator.web_identity import calling_member
 from privacy.ids import SiloId
@@ -25,6 +25,10 @@ def add_readiness_routes(app: FastAPI, answers: JobAnswers) -> None:
     @app.get("/v1/jobs")
     async def queue(_: Caller, after: Position = 0) -> Response:
         return Response(queue_bytes(answers.queue(after)), media_type="application/json")
+
+    @app.get("/v1/job-list")
+    async def listed(beyond: Position = 0) -> Response:
+        return canonical_response(answers.listed(beyond))
 
     @app.post("/v1/jobs/{job}/readiness")
     async def ready(request: Request, job: JobPath, silo: Caller) -> Response:

@@ -112,10 +112,10 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
     for silo in every.keys() - chains.keys():
         for seen_log in log.find("silo_log_seen", "silo", silo):
             where = f"{log.file} entry {seen_log['seq']}"
-            head = {field: seen_log["body"].get(field) for field in ("size", "root")}
-            check_shape(head, "log_head", where)
+            shown_head = {field: seen_log["body"].get(field) for field in ("size", "root")}
+            check_shape(shown_head, "log_head", where)
             during = bool(span) and min(span) < seen_log["seq"] < max(span)
-            held = not during or every[silo].holds(head)
+            held = not during or every[silo].holds(shown_head)
             demand(held, every[silo].file, f"it does not continue the head in {where}")
     return every
 
