@@ -1,7 +1,7 @@
 """A job's evidence: the signed messages of its rounds, verbatim, and the log, as one streamed document.
 
-{"charter": …, "job": …, "rounds": [{"offer", "manifests", …, "result"}], "log": […],
- "checkpoint": …, "witnessed": …}
+{"charter": …, "previous": the charter before it or null, "job": …,
+ "rounds": [{"offer", "manifests", …, "result"}], "log": […], "checkpoint": …, "witnessed": …}
 
 Every round has every section, whatever its scheme; those of other schemes are empty. What could open an
 update, or is sealed to one party, is not evidence: no shares, unmasking shares, wrapped keys or partial
@@ -19,6 +19,8 @@ from aggregator.state import AggregatorState
 from aggregator.store import Reader
 from privacy.canonical import canonical_bytes
 from privacy.ids import Context, Digest, JobId, PartyId
+from privacy.officers import read_body
+from privacy.roster import Charter
 from privacy.transparency.checkpoint import parse_checkpoint
 from privacy.wire.charter import EndorsedCharter
 from privacy.wire.envelope import Envelope, MessageKind
@@ -60,13 +62,20 @@ def job_evidence(state: AggregatorState, job: JobId) -> Iterator[bytes]:
         contexts = [Context(Digest(stored.ctx)) for stored in rounds_of(view, job)]
         # Not the one in force now: the job was signed under its own.
         charter = endorsed_charter(view, row.spec.charter) or state.held.endorsed
-    return _pieces(state, charter, row.envelope, contexts)
+        before = read_body(charter.charter, Charter).previous
+        previous = None if before is None else endorsed_charter(view, Digest(before))
+    return _pieces(state, charter, previous, row.envelope, contexts)
 
 
 def _pieces(
-    state: AggregatorState, charter: EndorsedCharter, job: Envelope, contexts: list[Context]
+    state: AggregatorState,
+    charter: EndorsedCharter,
+    previous: EndorsedCharter | None,
+    job: Envelope,
+    contexts: list[Context],
 ) -> Iterator[bytes]:
     yield b'{"charter":' + canonical_bytes(charter)
+    yield b',"previous":' + (b"null" if previous is None else canonical_bytes(previous))
     yield b',"job":' + canonical_bytes(job) + b',"rounds":['
     written = 0
     for ctx in contexts:

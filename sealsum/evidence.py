@@ -37,6 +37,7 @@ from sealsum.report.pdf import pdf_report
 from sealsum.served_log import ServedLog
 
 PACK = "sealsum-evidence/1"
+PREVIOUS = "who/previous.json"
 _SIGN_LABEL = b"sealsum/pack/v1\x00"
 
 
@@ -68,6 +69,8 @@ class JobEvidence(Frozen):
     """What ``GET /v1/jobs/{job}/evidence`` answers."""
 
     charter: EndorsedCharter
+    previous: EndorsedCharter | None = None
+    """The charter that this one replaced, if this aggregator has run under it."""
     job: Envelope
     rounds: tuple[RoundEvidence, ...]
     log: tuple[Record, ...]
@@ -127,6 +130,7 @@ def build_pack(
         **({} if attack_results is None else {ATTACKS_ENTRY: attack_results}),
         "who/charter.json": canonical_bytes(found.charter.charter),
         "who/officers.json": canonical_bytes([one.model_dump(mode="json") for one in found.charter.officers]),
+        **({} if found.previous is None else {PREVIOUS: canonical_bytes(found.previous.charter)}),
         "policy/policy.yaml": charter.policy_text.encode(),
         "job/job.json": canonical_bytes(found.job),
         "data/card.json": canonical_bytes(_card(job, handed)),

@@ -8,7 +8,7 @@ from typing import Any
 from sealsum_verify.encoding import check_signature, demand, digest_of
 from sealsum_verify.messages import Json, Roster, peek, read_document, signed_bytes
 
-OFFICERS, CHARTER = "who/officers.json", "who/charter.json"
+OFFICERS, CHARTER, PREVIOUS = "who/officers.json", "who/charter.json", "who/previous.json"
 
 
 def check_charter(files: Mapping[str, bytes], pinned: str | None) -> tuple[Roster, str]:
@@ -17,7 +17,7 @@ def check_charter(files: Mapping[str, bytes], pinned: str | None) -> tuple[Roste
     (a) Officers' versions start at 1; each is endorsed by its own threshold and that of the one before, and
     names keep their keys; (b) the pinned version is one of them; (c) the threshold of the last endorsed the
     charter, which names them; (d) its members are distinct in id and key, none has an officer's key or a
-    revoked one, and one is the aggregator.
+    revoked one, and one is the aggregator; (e) the charter before it, if shown, is the one that it names.
     """
     documents = read_document(files[OFFICERS], "[endorsed]", OFFICERS)
     charter_document = read_document(files[CHARTER], "endorsed", CHARTER)
@@ -52,6 +52,11 @@ def check_charter(files: Mapping[str, bytes], pinned: str | None) -> tuple[Roste
     demand(not barred, CHARTER, "a member has an officer's key, or a revoked one")
     roster = Roster(digest_of("sealsum/charter/v1", charter), charter, members)
     demand(len(roster.of_role("aggregator")) == 1, CHARTER, "expected one aggregator")
+    # (e)
+    if PREVIOUS in files:
+        before = peek(read_document(files[PREVIOUS], "endorsed", PREVIOUS), "charter", PREVIOUS)
+        named = digest_of("sealsum/charter/v1", before) == charter["previous"]
+        demand(named, PREVIOUS, "it is not the charter that this one replaced")
     return roster, pinned or digests[-1]
 
 

@@ -50,7 +50,7 @@ SELF_REPORTED = frozenset({"tests/attack.json"})
 _UNLISTED = {"manifest.json", "manifest.sig"}
 _NAME = r"[a-z0-9][a-z0-9._-]*"
 _OTHER_FILES = re.compile(
-    rf"rounds/[0-9]{{4,}}\.json|dp/ledger/{_NAME}\.jsonl|log/{_NAME}\.(jsonl|leaves|checkpoint|witnessed)|silos/{_NAME}\.json"
+    rf"who/previous\.json|rounds/[0-9]{{4,}}\.json|dp/ledger/{_NAME}\.jsonl|log/{_NAME}\.(jsonl|leaves|checkpoint|witnessed)|silos/{_NAME}\.json"
 )
 
 

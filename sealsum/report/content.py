@@ -22,7 +22,7 @@ from sealsum.report.closing_sections import (
 from sealsum.report.document import Document, Paragraph, Section, Tile
 from sealsum.report.facts import Facts, facts_of
 from sealsum.report.privacy_sections import attack_results, budgets, privacy_claim
-from sealsum.report.silo_sections import dataset_card, effective_policies
+from sealsum.report.silo_sections import dataset_card, effective_policies, policy_change
 from sealsum.report.story_sections import approvals, policy, rounds, who_took_part
 
 
@@ -80,6 +80,7 @@ def _report(facts: Facts, collected: Collected, verdict: Verdict | None) -> Docu
         approvals(facts),
         dataset_card(facts),
         *policy(facts),
+        *policy_change(facts),
         effective_policies(facts),
         attack_results(facts),
         software(facts),

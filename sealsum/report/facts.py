@@ -67,7 +67,7 @@ class ApprovalFact:
 
 @dataclass(frozen=True)
 class OwnPolicy:
-    """A silo's own threat model, as it handed it over."""
+    """Another threat model than the federation's: a silo's own, as it handed it over."""
 
     silo: str
     text: str
@@ -84,6 +84,8 @@ class Facts:
     policy_text: str
     policy_parents: tuple[str, ...]
     policy_digest: str
+    previous: OwnPolicy | None
+    """Of the charter before this one; ``silo`` is empty."""
     job: Json
     job_sender: str
     claim: Json
@@ -115,6 +117,7 @@ def facts_of(files: Mapping[str, bytes]) -> Facts:
         policy_text=files["policy/policy.yaml"].decode(),
         policy_parents=tuple(charter["policy_parents"]),
         policy_digest=charter["policy"],
+        previous=_previous(files),
         job=_body(request),
         job_sender=request["sender"],
         claim=_json(files, "dp/claim.json"),
@@ -164,6 +167,13 @@ def _round(document: Json) -> RoundFact:
         ),
         model_out=result["model_out"],
     )
+
+
+def _previous(files: Mapping[str, bytes]) -> OwnPolicy | None:
+    if "who/previous.json" not in files:
+        return None
+    charter = _body(_json(files, "who/previous.json"))
+    return OwnPolicy("", charter["policy_text"], tuple(charter["policy_parents"]))
 
 
 def _handed(files: Mapping[str, bytes]) -> list[str]:

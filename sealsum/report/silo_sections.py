@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from policies.fields import spoken_value
 from policies.findings import PolicyInvalid
 from policies.loader import load_threat_model
 from policies.strictness import changes
 from sealsum.report.document import Block, Paragraph, Section, Table
-from sealsum.report.facts import Facts, OwnPolicy
+from sealsum.report.facts import Facts
 
 
 def dataset_card(facts: Facts) -> Section:
@@ -31,6 +33,21 @@ def dataset_card(facts: Facts) -> Section:
     return Section("The data", (Paragraph(read), table))
 
 
+def policy_change(facts: Facts) -> tuple[Section, ...]:
+    """What the charter's threat model changed of the one before, if that one is in the pack."""
+    before = facts.previous
+    if before is None:
+        return ()
+    blocks = _compared(
+        "before",
+        (before.text, before.parents),
+        (facts.policy_text, facts.policy_parents),
+        {"tightened": "stricter", "loosened": "looser"},
+        ("before", "now", "so it is"),
+    )
+    return (Section("What changed since the charter before", blocks),)
+
+
 def effective_policies(facts: Facts) -> Section:
     """Where a silo's own threat model differs from the federation's, and which of the two values holds."""
     intro = Paragraph(
@@ -40,27 +57,42 @@ def effective_policies(facts: Facts) -> Section:
     if not facts.own_policies:
         told = Paragraph("No silo has handed over its own threat model (sealsum silo export).", quiet=True)
         return Section("The policy in force at each silo", (intro, told))
-    blocks = [block for own in facts.own_policies for block in _own(facts, own)]
+    blocks = [
+        block
+        for own in facts.own_policies
+        for block in _compared(
+            own.silo,
+            (facts.policy_text, facts.policy_parents),
+            (own.text, own.parents),
+            {"tightened": "the silo's", "loosened": "the federation's"},
+            ("federation", "silo's own", "in force"),
+        )
+    ]
     return Section("The policy in force at each silo", (intro, *blocks))
 
 
-def _own(facts: Facts, own: OwnPolicy) -> tuple[Block, ...]:
+_Text = tuple[str, tuple[str, ...]]
+"""Of a threat model and those it extends."""
+
+
+def _compared(
+    title: str, first: _Text, second: _Text, verdicts: Mapping[str, str], headings: tuple[str, str, str]
+) -> tuple[Block, ...]:
     try:
-        of_all = load_threat_model(facts.policy_text, facts.policy_parents)
-        theirs = load_threat_model(own.text, own.parents)
+        one, other = load_threat_model(*first), load_threat_model(*second)
     except PolicyInvalid:
-        return (Paragraph(f"{own.silo}: this version of Sealsum cannot read one of the two."),)
-    named = f"{own.silo}: {theirs.model.metadata.name}, digest {theirs.digest}"
+        return (Paragraph(f"{title}: this version of Sealsum cannot read one of the two."),)
+    shown = one if title == "before" else other
+    named = f"{title}: {shown.model.metadata.name}, digest {shown.digest}"
     rows = tuple(
         (
-            one.path,
-            spoken_value(one.before),
-            spoken_value(one.after),
-            {"tightened": "the silo's", "loosened": "the federation's"}.get(one.verdict, "both"),
+            change.path,
+            spoken_value(change.before),
+            spoken_value(change.after),
+            verdicts.get(change.verdict, "both" if title != "before" else "other"),
         )
-        for one in changes(of_all.model, theirs.model)
+        for change in changes(one.model, other.model)
     )
     if not rows:
         return (Paragraph(f"{named}; the same as the federation's in every field."),)
-    widths = (34, 25, 25, 16)
-    return (Table(named, ("field", "federation", "silo's own", "in force"), rows, widths),)
+    return (Table(named, ("field", *headings), rows, (34, 25, 25, 16)),)

@@ -21,7 +21,7 @@ from sealsum.report.document import Bullets, Chart, Document, Paragraph, Quote, 
 from sealsum.report.facts import OwnPolicy, facts_of
 from sealsum.report.html import html_report
 from sealsum.report.pdf import pdf_report
-from sealsum.report.silo_sections import dataset_card, effective_policies
+from sealsum.report.silo_sections import dataset_card, effective_policies, policy_change
 from tests.evidence_pack import AT, started_records
 from tests.handover import honest_handover
 
@@ -167,6 +167,16 @@ def test_the_data_and_both_policies_of_a_silo_are_told() -> None:
     (_, table) = effective_policies(stricter).blocks
     assert isinstance(table, Table)
     assert table.rows == (("require.approvals.automatic", "allowed", "refused", "the silo's"),)
+
+
+def test_what_the_charter_changed_of_the_policy_before_is_told() -> None:
+    facts = facts_of(files())
+    assert policy_change(facts) == ()
+    before = facts.policy_text.replace("automatic: allowed", "automatic: refused")
+    (section,) = policy_change(replace(facts, previous=OwnPolicy("", before, ())))
+    (table,) = section.blocks
+    assert isinstance(table, Table)
+    assert table.rows == (("require.approvals.automatic", "refused", "allowed", "looser"),)
 
 
 def test_the_pdf_is_the_same_bytes_for_the_same_pack_and_has_bookmarks() -> None:
