@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, 
 M = TypeVar("M", bound=Frozen)
 WAIT_MAX_S = 60.0
 _LONG_BYTES = 1 << 20
+_LENGTH_DIGITS_MAX = 19
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -104,7 +104,7 @@ def content_digest(request: Request) -> Digest:
         raise MalformedMessage("Content-Digest: expected sha-256=:…: (RFC 9530)")
     try:
         raw = base64.b64decode(header[len("sha-256=:") : -1], validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # also of text that is not ASCII
         raise MalformedMessage("Content-Digest: expected base64 between the colons") from error
     if len(raw) != 32:
         raise MalformedMessage(f"Content-Digest: expected 32 bytes, got {len(raw)}")
@@ -123,7 +123,7 @@ def refuse_announced(request: Request, limit: int) -> None:
         TooLarge: it is over ``limit``. MalformedMessage: it is not a number.
     """
     announced = request.headers.get("content-length", "0")
-    if not announced.isascii() or not announced.isdigit():
+    if not announced.isascii() or not announced.isdigit() or len(announced) > _LENGTH_DIGITS_MAX:
         raise MalformedMessage("Content-Length: expected a number")
     if int(announced) > limit:
         raise TooLarge(f"body: expected at most {limit} bytes, got {announced}")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aggregator.not_now import NotNow
 from aggregator.operators.operator import Operator
+from aggregator.request_ids import HEADER, RequestIds, request_id_of
 from policies.findings import PolicyRefusal
 from privacy.errors import PeerFault, SealsumError
 
@@ -63,14 +62,26 @@ def install_problems(app: FastAPI, on_refused: OnRefused | None = None) -> None:
     async def http_refusal(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         detail = str(error.detail) if isinstance(error, HTTPException) else _HIDDEN
-        return problem(status, "http", detail, detail, request_id_of(request))
+        _log.warning("request_refused", extra=_fields(request, status, "http"))
+        answer = problem(status, "http", detail, detail, request_id_of(request))
+        if isinstance(error, HTTPException):
+            answer.headers.update(error.headers or {})  # 405 says what is allowed (RFC 9110, 15.5.6)
+        return answer
 
     async def bad_request(request: Request, error: Exception) -> Response:
         # Only where and why: what came may hold a secret, so it is not echoed.
         faults = error.errors() if isinstance(error, RequestValidationError) else []
         words = "; ".join(f"{'.'.join(str(step) for step in f['loc'])}: {f['msg']}" for f in faults)
+        _log.warning("request_refused", extra=_fields(request, 400, "malformed-message"))
         return problem(400, "malformed-message", "malformed request", words, request_id_of(request))
 
+    async def gone(request: Request, _: Exception) -> Response:
+        # Nobody reads this; it is the caller that broke off, so it is no failure of ours in log and metrics.
+        _log.warning("request_refused", extra=_fields(request, 400, "disconnected"))
+        told = "the connection ended before the body did"
+        return problem(400, "disconnected", "disconnected", told, request_id_of(request))
+
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(SealsumError, refusal)
     app.add_exception_handler(HTTPException, http_refusal)
     app.add_exception_handler(RequestValidationError, bad_request)
@@ -90,34 +101,9 @@ def problem(
         "request_id": request_id,
         **(extra or {}),
     }
-    return Response(json.dumps(body), status, media_type="application/problem+json")
-
-
-class RequestIds:
-    """ASGI middleware: each request gets an id of our own making, answered in ``x-request-id``."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Name the request, then pass it on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request_id = os.urandom(8).hex()
-        scope.setdefault("state", {})["request_id"] = request_id
-
-        async def send_named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = request_id
-            await send(message)
-
-        await self._app(scope, receive, send_named)
-
-
-def request_id_of(request: Request) -> str:
-    """The id that the middleware gave this request."""
-    return str(request.scope.get("state", {}).get("request_id", ""))
+    # The header here, too: the answer to a failure of ours is sent from outside the middleware.
+    headers = {HEADER: request_id} if request_id else {}
+    return Response(json.dumps(body), status, headers, media_type="application/problem+json")
 
 
 def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]]:

@@ -5,6 +5,7 @@ Who calls is found out in ``operators/callers.py``; what they may call is the ta
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
 from fastapi import Request
@@ -16,6 +17,8 @@ from aggregator.web_errors import OnRefused, Refused, problem
 from privacy.errors import NotAllowed, PeerFault, SignatureRejected
 from privacy.ids import PartyId
 from privacy.roster import Member
+
+_log = logging.getLogger("sealsum.web")
 
 
 class IdentityWall:
@@ -43,6 +46,8 @@ class IdentityWall:
             state["caller"] = await self._identify(scope)
         except PeerFault as fault:
             request_id = str(state.get("request_id", ""))
+            fields = {"request_id": request_id, "method": scope["method"], "path": scope["path"]}
+            _log.warning("request_refused", extra={**fields, "status": fault.status, "kind": fault.kind})
             if self._on_refused is not None:
                 person = fault.pseudonym if isinstance(fault, PersonRefused | TokenEnded) else ""
                 method, path = scope["method"], scope["path"]

@@ -14,16 +14,16 @@ from typing import Any
 
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from aggregator.web_crowd import Crowd, open_files_allowed
+from aggregator.web_pace import IDLE_S, PacedHttpProtocol
 from privacy.errors import ConfigurationError
 
-KEEP_ALIVE_S = 75
 CONNECTIONS_MAX = 4096
 _log = logging.getLogger("sealsum.web")
 
 
-class TlsHttpProtocol(HttpToolsProtocol):
+class TlsHttpProtocol(PacedHttpProtocol):
     """uvicorn's HTTP protocol, which also tells the application whose certificate the peer showed.
 
     uvicorn 0.54 drops it; we fill the part of the ASGI TLS extension that we need. The chain holds only
@@ -125,8 +125,10 @@ async def serve(
     must not look alive.
     """
     url = url_of(listener)
+    open_files_allowed(CONNECTIONS_MAX)
+    crowd = Crowd(app, CONNECTIONS_MAX, lambda: len(server.server_state.connections))
     config = Config(
-        app,
+        crowd,
         http=TlsHttpProtocol,
         ws="none",
         lifespan="off",
@@ -134,9 +136,8 @@ async def serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=int(IDLE_S),
         timeout_graceful_shutdown=max(1, int(drain_s)),
-        limit_concurrency=CONNECTIONS_MAX,
         ssl_context_factory=lambda _config, _default: tls,
     )
 
