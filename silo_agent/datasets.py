@@ -1,19 +1,17 @@
-"""The silo's datasets in the form jobs ask for, read once and kept until the file changes."""
+"""The silo's datasets in the form jobs ask for, read once and kept until the file or the job changes."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
-from privacy.errors import ConfigurationError
 from privacy.plan import JobSpec
-from silo_agent.data.csv_table import read_csv_table
+from silo_agent.data.encoding import PrivacyUnit
 from silo_agent.data.holdout import trained_on
 from silo_agent.data.records import Records, assert_enough
+from silo_agent.data.sources import State, read_dataset, state_of
 from silo_agent.queries.question import schema_read
+from silo_agent.registration import registration_digest
 from silo_agent.settings import DatasetSettings
 
-_Key = tuple[Path, str, str, int, int, int]
+_Key = tuple[str, str, str, int, str, State]
 _Held = tuple[_Key, Records]
 
 
@@ -28,7 +26,7 @@ class Datasets:
         """The dataset under the job's schema, without the patients whom the job holds out.
 
         Raises:
-            ConfigurationError: as ``read_csv_table``. PolicyRefusal: fewer than ``min_records``.
+            ConfigurationError: as ``read_dataset``. PolicyRefusal: fewer than ``min_records``.
         """
         everybody, share = self.everybody(dataset, job), job.training.holdout
         if self._trained is None or self._trained[0] is not everybody or self._trained[1] != share:
@@ -40,30 +38,14 @@ class Datasets:
         """The dataset under the job's schema, with the patients whom the job holds out.
 
         Raises:
-            ConfigurationError: as ``read_csv_table``.
+            ConfigurationError: as ``read_dataset``.
         """
-        unit: Literal["patient", "record"] = "record" if job.dp is None else job.dp.unit
+        unit: PrivacyUnit = "record" if job.dp is None else job.dp.unit
         most = 1 if job.dp is None else job.dp.records_per_unit
         schema = schema_read(job)
-        key = (dataset.path, schema.digest, unit, most, *_state_of(dataset.path))
+        # A database does not say what changed: each job reads it anew, and keeps what it began with.
+        once = "" if dataset.sql is None else job.digest
+        key = (registration_digest(job.dataset, dataset), schema.digest, unit, most, once, state_of(dataset))
         if self._held is None or self._held[0] != key:
-            self._held = (key, read_csv_table(dataset.path, schema, unit, most))
+            self._held = (key, read_dataset(dataset, schema, unit, most))
         return self._held[1]
-
-
-def assert_readable(dataset: DatasetSettings) -> None:
-    """Look at the file without reading a patient's data, so that a wrong path costs no budget.
-
-    Raises:
-        ConfigurationError: there is no readable file.
-    """
-    _state_of(dataset.path)
-
-
-def _state_of(path: Path) -> tuple[int, int]:
-    try:
-        with path.open("rb"):
-            state = path.stat()
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
-    return state.st_mtime_ns, state.st_size

@@ -8,7 +8,7 @@ from pathlib import Path
 from health.checks import assert_room
 from health.settings import STATE_FREE_BYTES
 from privacy.errors import ConfigurationError
-from silo_agent.datasets import assert_readable
+from silo_agent.data.sources import assert_readable
 from silo_agent.durable import private_directory
 from silo_agent.settings import DatasetSettings
 

@@ -14,7 +14,7 @@ from privacy.errors import SealsumError
 from privacy.keystore import Identity
 from silo_agent.agent import Agent
 from silo_agent.contact import Contact
-from silo_agent.datasets import assert_readable
+from silo_agent.data.sources import assert_readable
 from silo_agent.ledger.statement import statement_of
 from silo_agent.meters import EventHandler, SiloMeters
 from silo_agent.settings import SiloSettings

@@ -88,10 +88,16 @@ def registration_digest(name: str, dataset: DatasetSettings) -> Digest:
         {
             "adapter": dataset.adapter,
             "name": name,
-            "path": str(dataset.path),
             "patient_id": dataset.patient_id,
+            **_source_of(dataset),
         },
     )
+
+
+def _source_of(dataset: DatasetSettings) -> dict[str, str]:
+    if dataset.sql is not None:
+        return {"query": dataset.sql.query, "url": dataset.sql.url}
+    return {"path": str(dataset.file)}
 
 
 def assert_legal_basis(datasets: Mapping[str, DatasetSettings], policies: Sequence[LoadedPolicy]) -> None:

@@ -14,7 +14,7 @@ from health.renewal import Upkeep
 from privacy.errors import ConfigurationError
 from privacy.keystore import load_identity
 from silo_agent.agent import Agent
-from silo_agent.datasets import assert_readable
+from silo_agent.data.sources import assert_readable
 from silo_agent.egress import egress_of
 from silo_agent.footing import assert_private
 from silo_agent.health import health_of

@@ -5,86 +5,32 @@ Nothing that a coordinator or a researcher sends can change a value read here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
 from health.settings import HealthSettings
-from privacy.canonical import Frozen, Real
+from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
-from privacy.ids import HexDigest, Name
+from privacy.ids import Name
 from privacy.key_reference import KeyReference
 from privacy.people import Person, PersonName
 from privacy.secagg.threshold.interpreter import ThresholdHeSettings, anchored
 from silo_agent.approvals.rules import ApprovalRule
-from silo_agent.ledger.entries import EpsilonCaps
+from silo_agent.dataset_settings import Budget as Budget
+from silo_agent.dataset_settings import DatasetSettings as DatasetSettings
+from silo_agent.dataset_settings import place_of
 from silo_agent.models.own import OwnAdapter
 
 _MAX_SETTINGS_BYTES = 1 << 20
-_UNSHOWN = (("proxy",), ("proxy_credentials",))
-"""Fields into which people write passwords."""
-
-Sentence = Annotated[str, Field(min_length=1, max_length=500)]
-
-
-class Budget(Frozen):
-    """The most that jobs may cost a dataset's patients. Without one, the silo's threat model sets it."""
-
-    epsilon: EpsilonCaps
-    delta_max: Annotated[Real, Field(gt=0, lt=1)]
-    period_days: Annotated[int, Field(ge=1, le=36500)] | None = None
-    """Length of ``epsilon.period``: what counts is the last so many days, whatever the calendar says."""
-
-    @model_validator(mode="after")
-    def _caps_are_nested(self) -> Self:
-        for caps in (self.epsilon, self.epsilon.of_fallback):
-            if not caps.round <= caps.job <= caps.lifetime:
-                raise ValueError("expected epsilon.round <= epsilon.job <= epsilon.lifetime")
-            if (caps.period is None) != (self.period_days is None):
-                raise ValueError("expected period_days with epsilon.period, and in fallback if it is given")
-            if caps.period is not None and not caps.round <= caps.period <= caps.lifetime:
-                raise ValueError("expected epsilon.round <= epsilon.period <= epsilon.lifetime")
-        own, whole = self.epsilon.of_fallback, self.epsilon
-        if own.round < whole.round or own.job < whole.job or own.lifetime < whole.lifetime:
-            raise ValueError("expected epsilon.fallback no lower than epsilon: one silo has less noise")
-        return self
-
-
-class DatasetSettings(Frozen):
-    """One dataset that jobs may name, and the purposes it may serve."""
-
-    adapter: Literal["csv"] = "csv"
-    path: Path
-    patient_id: Annotated[str, Field(min_length=1, max_length=100)] = "patient_id"
-    """The column that tells patients apart; a job that names another would protect another unit: refused."""
-    purpose: Annotated[tuple[Sentence, ...], Field(min_length=1)]
-    """Purposes, word for word, that a job may state; purpose limitation (GDPR Art. 5(1)(b))."""
-    schemas: tuple[HexDigest, ...] = ()
-    """Digests of the data schemas that jobs may use, once their owner has read them; none listed: any.
-
-    A cell that a schema does not know ends the silo's part in the round, which others see and no ε counts:
-    a researcher who may choose the schema can ask one question a job about the cells of a column.
-    """
-    legal_basis: Annotated[str, Field(max_length=500)] = ""
-    """On which legal basis it may be processed; required where a threat model's data are about people."""
-    min_records: Annotated[int, Field(ge=1)] = 1
-    """The least records to train on; the threat models' ``limits.min_records`` holds too."""
-    budget: Budget | None = None
-    composition: Literal["basic", "filter"] = "basic"
-    """How jobs compose over the dataset's life, for good: ``basic`` adds up ε and δ; ``filter`` keeps a Rényi
-    divergence within what (lifetime, delta_max) allows, dearer for one job and cheaper for many."""
-    patients_also_in: tuple[Name, ...] = ()
-    """Datasets that may hold records of the same patients: a job on any of them is charged to this one too,
-    and a job on this one to them."""
-
-    @field_validator("purpose", mode="before")
-    @classmethod
-    def _one_purpose_is_a_list_of_one(cls, value: object) -> object:
-        return [value] if isinstance(value, str) else value
+_UNSHOWN: Final = ("proxy", "proxy_credentials", "url", "password")
+"""Fields into which people write passwords, at whatever depth."""
+_LOGIN: Final = re.compile(r"://[^/\s]*@")
 
 
 class SiloSettings(Frozen):
@@ -226,7 +172,7 @@ def _faults(error: ValidationError) -> list[str]:
     for fault in error.errors(include_url=False):
         field = ".".join(str(step) for step in fault["loc"]) or "settings"
         got = "nothing" if fault["type"] == "missing" else repr(fault["input"])[:100]
-        if fault["loc"][:1] in _UNSHOWN:
+        if any(step in _UNSHOWN for step in fault["loc"]) or _LOGIN.search(repr(fault["input"])):
             got = "something else, not shown: it may hold a password"
         if fault["type"] == "value_error" and isinstance(fault["input"], dict | list):
             # Of fields together: the sentence names them, and their whole tree tells nothing.
@@ -246,26 +192,18 @@ def _refuse_one_file_twice(settings: SiloSettings) -> None:
     """
     name_of: dict[object, str] = {}
     for name, dataset in settings.datasets.items():
-        place = dataset.path.resolve()
-        try:
-            state = place.stat()
-            file: object = (state.st_dev, state.st_ino)
-        except OSError:
-            file = place
-        other = name_of.setdefault(file, name)
+        place = place_of(dataset)
+        other = name_of.setdefault(place, name)
         if other != name:
             raise ConfigurationError(
-                f"datasets: {other} and {name} are one file, {place}; each name would have its own budget "
+                f"datasets: {other} and {name} are one {dataset.source}; each name would have its own budget "
                 "for the same patients: register it once, with all its purposes"
             )
 
 
 def _with_absolute_paths(settings: SiloSettings, base: Path) -> SiloSettings:
     """Anchor every path, so that the agent's working directory does not matter."""
-    datasets = {
-        name: dataset.model_copy(update={"path": base / dataset.path})
-        for name, dataset in settings.datasets.items()
-    }
+    datasets = {name: dataset.anchored(base) for name, dataset in settings.datasets.items()}
     return settings.model_copy(
         update={
             "state_dir": base / settings.state_dir,

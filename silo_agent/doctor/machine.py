@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib
 import importlib.util
 import stat
@@ -14,7 +13,7 @@ from health.checks import free_bytes, read_certificate
 from health.settings import STATE_FREE_BYTES
 from policies.loader import LoadedPolicy
 from privacy.keystore import Identity, load_identity
-from silo_agent.datasets import assert_readable
+from silo_agent.data.sources import assert_readable, columns_of
 from silo_agent.doctor.finding import LOCAL, Report
 from silo_agent.footing import assert_private
 from silo_agent.own_policy import assert_scheme_runs, load_own_policy
@@ -110,29 +109,23 @@ def _policy(settings: SiloSettings, report: Report) -> LoadedPolicy | None:
 
 def _datasets(settings: SiloSettings, report: Report) -> None:
     for name, dataset in settings.datasets.items():
-        check, where = f"dataset:{name}", f"{dataset.path}"
-        expected = f"a file that can be read, with a column {dataset.patient_id}"
-        remedy = "correct datasets.path in silo.yaml, or let the user that runs the agent read the file"
+        check, where = f"dataset:{name}", dataset.at
+        expected = f"data that can be read, with a column {dataset.patient_id}"
+        remedy = "correct datasets in silo.yaml, or let the user that runs the agent read them"
         with report.judging(check, where, expected, remedy):
             assert_readable(dataset)
-            mode = stat.S_IMODE(dataset.path.stat().st_mode)
-            header = _header(dataset.path)
+            mode = stat.S_IMODE(dataset.file.stat().st_mode) if dataset.sql is None else 0
+            header = columns_of(dataset)
             if dataset.patient_id not in header:
                 told = f"name the column that tells patients apart: datasets.{name}.patient_id in silo.yaml"
                 report.fault(check, where, expected, f"{len(header)} columns, not that one", told, LOCAL)
             elif mode & 0o004:
-                told = f"run: chmod o-r {dataset.path}"
+                told = f"run: chmod o-r {dataset.file}"
                 report.warn(
                     check, where, expected, f"everybody on this machine may read it ({mode:04o})", told
                 )
             else:
                 report.ok(check, where, expected, f"{len(header)} columns")
-
-
-def _header(path: Path) -> list[str]:
-    """Names of a CSV file's columns; no record is looked at."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        return [name.strip() for name in next(csv.reader(file), [])]
 
 
 def _gpu(report: Report, device: Path = _NVIDIA) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from policies.findings import PolicyRefusal
 from privacy.errors import ConfigurationError
 from privacy.schema import CategoricalFeature, DataSchema, Label, NumericFeature
-from silo_agent.data.csv_table import _scaled, read_csv_table
+from silo_agent.data.csv_table import read_csv_table
+from silo_agent.data.encoding import _scaled
 from silo_agent.data.records import Records, assert_enough
 
 AGE = NumericFeature(column="age", low=20, high=80, impute=50, missing=("", "0"), indicator=True)

@@ -1,0 +1,97 @@
+"""Which adapter reads a dataset; jobs name datasets, and this alone goes from there to files and databases.
+
+Adapters are imported where a dataset asks for them: their libraries are the extra ``data``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from privacy.errors import ConfigurationError
+from privacy.schema import DataSchema
+from silo_agent.data.csv_table import csv_columns, read_csv_table
+from silo_agent.data.encoding import PrivacyUnit
+from silo_agent.data.records import Records
+from silo_agent.dataset_settings import DatasetSettings
+
+State = tuple[int, ...]
+"""Changes when a file does."""
+
+
+def read_dataset(
+    dataset: DatasetSettings, schema: DataSchema, unit: PrivacyUnit, records_per_unit: int
+) -> Records:
+    """The dataset's records under the schema.
+
+    Raises:
+        ConfigurationError: as the adapter's own reading; or the adapter's library is not installed.
+    """
+    try:
+        if dataset.sql is not None:
+            from silo_agent.data.sql_table import read_sql_table
+
+            return read_sql_table(dataset.sql, schema, unit, records_per_unit)
+        if dataset.adapter == "parquet":
+            from silo_agent.data.parquet_table import read_parquet_table
+
+            return read_parquet_table(dataset.file, schema, unit, records_per_unit)
+    except ModuleNotFoundError as error:
+        raise _not_installed(dataset, error) from error
+    return read_csv_table(dataset.file, schema, unit, records_per_unit)
+
+
+def columns_of(dataset: DatasetSettings) -> list[str]:
+    """Names of the dataset's columns; no record is looked at.
+
+    Raises:
+        ConfigurationError: it cannot be opened.
+    """
+    try:
+        if dataset.sql is not None:
+            from silo_agent.data.sql_table import sql_columns
+
+            return sql_columns(dataset.sql)
+        if dataset.adapter == "parquet":
+            from silo_agent.data.parquet_table import parquet_columns
+
+            return parquet_columns(dataset.file)
+    except ModuleNotFoundError as error:
+        raise _not_installed(dataset, error) from error
+    return csv_columns(dataset.file)
+
+
+def state_of(dataset: DatasetSettings) -> State:
+    """What tells that a dataset's file changed; a database tells nothing.
+
+    Raises:
+        ConfigurationError: there is no readable file.
+    """
+    return () if dataset.sql is not None else _state_of_file(dataset.file)
+
+
+def assert_readable(dataset: DatasetSettings) -> None:
+    """Look at the file, or ask the database, without reading a patient's data: a wrong path costs no budget.
+
+    Raises:
+        ConfigurationError: there is no readable file, or the database does not answer.
+    """
+    if dataset.sql is not None:
+        columns_of(dataset)
+    else:
+        _state_of_file(dataset.file)
+
+
+def _state_of_file(path: Path) -> State:
+    try:
+        with path.open("rb"):
+            state = path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
+    return state.st_mtime_ns, state.st_size
+
+
+def _not_installed(dataset: DatasetSettings, error: ModuleNotFoundError) -> ConfigurationError:
+    return ConfigurationError(
+        f"datasets: adapter {dataset.adapter} needs {error.name}, which is not installed; run: pip install "
+        "'sealsum[data]'"
+    )
