@@ -34,6 +34,7 @@ COMMANDS: dict[str, Lazy] = {
     "login": Lazy("sealsum.login_commands:login", "Log in to a federation's servers."),
     "logout": Lazy("sealsum.login_commands:logout", "Forget a login, and have it revoked."),
     "whoami": Lazy("sealsum.login_commands:whoami", "Show who you are at a server, and in which roles."),
+    "read": Lazy("sealsum.read_commands:read", "Read jobs, evidence or a log at a server, as a person."),
     "token": Lazy("sealsum.token_commands:token", "Issue, list and revoke API tokens of a server."),
     "keys": Lazy("sealsum.key_commands:keys", "Make a person's signing key; show its public half."),
     "officer": Lazy("sealsum.officer_commands:officer", "Read and sign what a federation's officers decide."),

@@ -13,7 +13,7 @@ from privacy.errors import ConfigurationError, PeerFault
 from privacy.plan import JobSpec
 from sealsum.job_file import read_job_file
 from sealsum.job_judgement import planned_upload_bytes, refuse_if_charter_does
-from sealsum.job_list import listed_jobs
+from sealsum.job_list import listed_jobs, print_jobs
 from sealsum.job_metrics import sentence, training_curve
 from sealsum.job_view import JobView
 from sealsum.researcher_options import AGGREGATOR, JSON, PROXY, STATE
@@ -85,17 +85,7 @@ def list_jobs(state: Path, url: str | None, proxy: str | None, only_open: bool, 
     with Federation.connect(
         state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)
     ) as federation:
-        found = listed_jobs(federation.client)
-    shown = [one for one in found if not only_open or one.state in ("waiting", "running")]
-    if as_json:
-        click.echo(json.dumps({"jobs": [one.model_dump(mode="json") for one in shown]}))
-        return
-    for one in shown:
-        because = f" ({one.reason})" if one.reason else ""
-        said = f"{one.job}: {one.state}, round {one.round} of {one.rounds}{because}"
-        click.echo(f"{said}; {one.researcher} on {one.dataset}: {one.purpose}")
-    if not shown:
-        click.echo("no job" if not found else "no open job")
+        print_jobs(listed_jobs(federation.client), only_open, as_json)
 
 
 @job.command()

@@ -1,18 +1,22 @@
-"""``sealsum job list``: the jobs that the aggregator knows, asked for page by page."""
+"""``sealsum job list`` and ``read jobs``: the jobs that the aggregator knows, asked for page by page."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
+import click
 from pydantic import ValidationError
 
 from privacy.errors import MalformedMessage
 from privacy.wire.job_list import LISTED_JOBS_MAX, JobList, ListedJob
-from silo_agent.transport import FederationClient
+from sealsum.served_log import ServerClient
 
 _PAGE_BYTES_MAX = 4 << 20
 _PAGES_MAX = 500
 
 
-def listed_jobs(client: FederationClient) -> tuple[ListedJob, ...]:
+def listed_jobs(client: ServerClient) -> tuple[ListedJob, ...]:
     """All of them, oldest first.
 
     Raises:
@@ -33,3 +37,17 @@ def listed_jobs(client: FederationClient) -> tuple[ListedJob, ...]:
         if len(page) < LISTED_JOBS_MAX:
             break
     return tuple(found)
+
+
+def print_jobs(found: Sequence[ListedJob], only_open: bool, as_json: bool) -> None:
+    """A line a job, or one JSON document."""
+    shown = [one for one in found if not only_open or one.state in ("waiting", "running")]
+    if as_json:
+        click.echo(json.dumps({"jobs": [one.model_dump(mode="json") for one in shown]}))
+        return
+    for one in shown:
+        because = f" ({one.reason})" if one.reason else ""
+        said = f"{one.job}: {one.state}, round {one.round} of {one.rounds}{because}"
+        click.echo(f"{said}; {one.researcher} on {one.dataset}: {one.purpose}")
+    if not shown:
+        click.echo("no open job" if found else "no job")

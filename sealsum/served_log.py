@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from pydantic import ValidationError
 
-from privacy.errors import MalformedMessage
+from privacy.errors import MalformedMessage, ProofRejected
 from privacy.ids import PartyId
-from privacy.transparency.checkpoint import parse_checkpoint
-from privacy.transparency.leaf import parse_record
+from privacy.transparency.checkpoint import LogHead, parse_checkpoint
+from privacy.transparency.leaf import parse_record, records_in_order
+from privacy.transparency.merkle import Frontier
 from privacy.transparency.witnessing import ServedCheckpoint
-from silo_agent.transport import FederationClient
 
 CHECKPOINT_BYTES_MAX: Final = 1 << 18
+
+
+class ServerClient(Protocol):
+    """Whatever can GET from a server."""
+
+    def get_bytes(self, path: str, *, limit: int, params: Mapping[str, str] | None = None) -> bytes:
+        """At most ``limit`` bytes."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class ServedLog:
         return files
 
 
-def fetch_log(client: FederationClient, limit: int) -> ServedLog:
+def fetch_log(client: ServerClient, limit: int) -> ServedLog:
     """A server's newest checkpoint, and the entries that it is over.
 
     Raises:
@@ -60,3 +69,20 @@ def fetch_log(client: FederationClient, limit: int) -> ServedLog:
     size = parse_checkpoint(served.checkpoint).head.size
     lines = client.get_bytes("/v1/log", limit=limit, params={"size": str(size)})
     return ServedLog(lines, served.checkpoint, served.witnessed)
+
+
+def assert_whole(served: ServedLog) -> LogHead:
+    """The head that a log's checkpoint names, if its entries have that root; who signed it is not looked at.
+
+    Raises:
+        ProofRejected: they have another. LedgerDamaged, MalformedMessage: not records in order.
+    """
+    checkpoint, frontier = parse_checkpoint(served.checkpoint), Frontier()
+    for record in records_in_order(served.lines.splitlines(), checkpoint.origin):
+        frontier, _ = frontier.append(record.leaf_hash(checkpoint.origin))
+    named = checkpoint.head
+    if (frontier.size, frontier.root.hex()) != (named.size, named.root):
+        raise ProofRejected(
+            f"log: expected the {named.size} entries that its checkpoint signs, got {frontier.size} or others"
+        )
+    return named

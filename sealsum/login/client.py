@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -87,6 +88,14 @@ class PersonClient:
         """
         return self._call("GET", path)
 
+    def get_bytes(self, path: str, *, limit: int, params: Mapping[str, str] | None = None) -> bytes:
+        """GET at most ``limit`` bytes, whatever they are.
+
+        Raises:
+            PeerFault: the server's refusal, by its kind.
+        """
+        return self._send("GET", path, None, limit, params)
+
     def post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
         """POST a JSON object; it is sent once, whatever becomes of it.
 
@@ -104,21 +113,7 @@ class PersonClient:
         self._call("DELETE", path)
 
     def _call(self, method: str, path: str, content: bytes | None = None) -> dict[str, Any]:
-        try:
-            with self._http.stream(method, self._server + path, content=content) as response:
-                raw = b""
-                for chunk in response.iter_bytes():
-                    raw += chunk
-                    if len(raw) > _BYTES_MAX:
-                        raise TooLarge(f"{path}: expected at most {_BYTES_MAX} bytes, got more")
-        except httpx.HTTPError as error:
-            raise Unreachable(
-                f"{self._server}{path}: no answer ({type(error).__name__}); check --server, --ca and proxy, "
-                "and with --cert that the server has its CA (operators.ca)"
-            ) from error
-        if not response.is_success:
-            fault: PeerFault = fault_from(self._server + path, response.status_code, raw)
-            raise fault
+        raw = self._send(method, path, content, _BYTES_MAX)
         try:
             document = json.loads(raw or b"{}")
         except ValueError as error:
@@ -126,6 +121,31 @@ class PersonClient:
         if not isinstance(document, dict):
             raise MalformedMessage(f"{path}: expected a JSON object")
         return document
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        limit: int,
+        params: Mapping[str, str] | None = None,
+    ) -> bytes:
+        raw = bytearray()
+        try:
+            with self._http.stream(method, self._server + path, content=content, params=params) as response:
+                for chunk in response.iter_bytes():
+                    raw += chunk
+                    if len(raw) > limit:
+                        raise TooLarge(f"{path}: expected at most {limit} bytes, got more")
+        except httpx.HTTPError as error:
+            raise Unreachable(
+                f"{self._server}{path}: no answer ({type(error).__name__}); check --server, --ca and proxy, "
+                "and with --cert that the server has its CA (operators.ca)"
+            ) from error
+        if not response.is_success:
+            fault: PeerFault = fault_from(self._server + path, response.status_code, bytes(raw))
+            raise fault
+        return bytes(raw)
 
 
 def read_pem(path: Path) -> str:

@@ -63,6 +63,10 @@ def test_a_person_comes_by_a_certificate_of_the_operators_ca_and_of_no_other(tmp
         assert out.stat().st_mode & 0o777 == 0o600
         assert out.read_text().strip() not in issued.stdout + issued.stderr
         assert len(json.loads(_sealsum(tmp_path, url, "token", "list", by="eve").stdout)) == 1
+        assert json.loads(_sealsum(tmp_path, url, "read", "jobs", by="eve").stdout) == {"jobs": []}
+        got = _sealsum(tmp_path, url, "read", "log", "--out", str(tmp_path / "log.jsonl"), by="eve")
+        lines = (tmp_path / "log.jsonl").read_bytes().splitlines()
+        assert (got.returncode, json.loads(got.stdout)["entries"]) == (0, len(lines)), got.stderr
 
         refused = _sealsum(tmp_path, url, "whoami", by="unknown")
         assert (refused.returncode, "nor an operator's" in refused.stderr) == (2, True)
