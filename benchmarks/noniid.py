@@ -27,6 +27,7 @@ from benchmarks.noniid_grounds import ONE_SEED, PARTITIONS, DatasetName, dataset
 from benchmarks.noniid_plot import plot
 from benchmarks.noniid_recipes import RECIPES, quick
 from benchmarks.personal import PUBLISHED
+from privacy.errors import ConfigurationError
 
 RESULTS: Final = Path(__file__).parent / "results" / "noniid"
 DOCUMENT: Final = Path(__file__).parent.parent / "docs" / "noniid.md"
@@ -184,7 +185,10 @@ def main(arguments: list[str] | None = None) -> None:
         every = [(partition, algorithm) for partition, recipes in RECIPES.items() for algorithm in recipes]
         asked = options.only or ([one for one in every if not one[1].endswith(("_cnn", "article"))])
         wanted = asked if options.only or options.quick else []
-        runs = measured(dataset, wanted, options.seeds, options.quick, progress)
+        try:
+            runs = measured(dataset, wanted, options.seeds, options.quick, progress)
+        except ConfigurationError as problem:
+            parser.error(str(problem))
     runs = runs if wanted else kept(dataset)
     if options.write:
         DOCUMENT.write_text(

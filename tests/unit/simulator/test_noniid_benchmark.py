@@ -100,6 +100,15 @@ def test_an_unknown_cell_is_refused_by_name(capsys: pytest.CaptureFixture[str]) 
     assert asked_for("stores:fedavg") == ("stores", "fedavg")
 
 
+def test_the_network_of_pixels_is_refused_on_digits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SEALSUM_DATA", raising=False)
+    with pytest.raises(SystemExit):
+        main(["--quick", "--only", "shards2:article"])
+    assert "expected MNIST in SEALSUM_DATA, got digits" in capsys.readouterr().err
+
+
 def test_json_has_exactly_the_promised_fields() -> None:
     told = result("digits", {"shards2": {"scaffold": [_run(0, {"5": 95.0}), _run(1, {"5": 96.0})]}})
     assert told == {
