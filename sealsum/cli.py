@@ -60,6 +60,7 @@ COMMANDS: dict[str, Lazy] = {
     "diagnose": Lazy("sealsum.diagnosis.command:command", "Ask whether silos' data differ, and what to do."),
     "compare": Lazy("sealsum.comparison.command:command", "Compare algorithms on one partition, in memory."),
     "partition": Lazy("sealsum.partition.command:command", "Split a public table among simulated silos."),
+    "chaos": Lazy("sealsum.chaos.command:command", "Kill a federation's processes and judge what it does."),
     "audit": Lazy(
         "sealsum.evidence_commands:audit", "Evidence for an auditor: export, redact, report, keep; attacks."
     ),

@@ -82,7 +82,7 @@ def start_servers(
     ports: Mapping[str, int],
     charter_file: Path,
     programs: Programs,
-) -> None:
+) -> list[Child]:
     """Configure and start the aggregator and the share servers, if any, and wait until each listens.
 
     Raises:
@@ -103,6 +103,7 @@ def start_servers(
         children.append(supervisor.start(name, programs.server(command, "serve", "--config", str(config))))
     for child in children:
         supervisor.wait_for(child, "listening", READY_S)
+    return children
 
 
 def start_agents(

@@ -1,10 +1,12 @@
-"""Free ports on loopback, chosen before the servers that will listen there are enrolled under them."""
+"""Loopback: free ports, chosen before the servers that listen there are enrolled; never through a proxy."""
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from privacy.errors import SealsumError
 
@@ -32,3 +34,20 @@ def free_ports(count: int) -> list[int]:
                 continue
             ports.append(port)
     raise SealsumError(f"ports: expected {count} free ones on 127.0.0.1 between {_LOWEST} and {_HIGHEST}")
+
+
+@contextmanager
+def loopback_without_proxy() -> Iterator[None]:
+    """A proxy of the user's environment must not be asked to reach the demo's own machine."""
+    names = ("NO_PROXY", "no_proxy")
+    before = {name: os.environ.get(name) for name in names}
+    for name in names:
+        os.environ[name] = ",".join(part for part in (before[name], "127.0.0.1", "localhost") if part)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

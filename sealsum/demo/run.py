@@ -6,11 +6,9 @@ federation has: it plays the officers, keeps the held-out patients, and compares
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -31,7 +29,7 @@ from sealsum.demo.pack import claim_of, export_pack, verify_pack
 from sealsum.demo.parties import Programs, hand_out_patients, start_agents, start_servers
 from sealsum.demo.patients import HOSPITALS, patients_of
 from sealsum.demo.picture import draw, write_png
-from sealsum.demo.ports import free_ports
+from sealsum.demo.ports import free_ports, loopback_without_proxy
 from sealsum.demo.preflight import refuse_if_policy_does
 from sealsum.demo.report import render_report
 from sealsum.demo.results import DemoResult, Verdict
@@ -74,7 +72,7 @@ def run_demo(options: DemoOptions, console: Console, began: float) -> Finished:
         refuse_if_policy_does(policy, terms)
         verifier()  # missing, it would be missed only at the very end
         folder = prepare_folder(options.out)
-        with _loopback_without_proxy(), Supervisor(folder.logs) as supervisor:
+        with loopback_without_proxy(), Supervisor(folder.logs) as supervisor:
             trained = _train(options, policy, terms, folder, supervisor, screen)
             screen.phase("Exporting the evidence and verifying it")
             result = collect(trained, claim_of(trained))
@@ -236,20 +234,3 @@ def _closing_lines(folder: DemoFolder, summary: Summary) -> tuple[str, ...]:
         "",
         f"Took {summary.duration_s:.0f} s. {summary.note}",
     )
-
-
-@contextmanager
-def _loopback_without_proxy() -> Iterator[None]:
-    """A proxy of the user's environment must not be asked to reach the demo's own machine."""
-    names = ("NO_PROXY", "no_proxy")
-    before = {name: os.environ.get(name) for name in names}
-    for name in names:
-        os.environ[name] = ",".join(part for part in (before[name], "127.0.0.1", "localhost") if part)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -128,6 +128,12 @@ class Supervisor:
             raise child.failed(f"ended with exit code {code}")
         return code
 
+    def kill(self, child: Child) -> None:
+        """End a child and whatever it started at once (SIGKILL), as a power cut does."""
+        signal_group(child.process.pid, signal.SIGKILL)
+        child.process.wait()
+        self._forget(child)
+
     def check(self) -> None:
         """Look whether every child that is needed is running.
 

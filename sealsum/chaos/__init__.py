@@ -1,0 +1,1 @@
+"""A federation of real processes under kills and stalls, judged afterwards by the auditor's verifier."""
