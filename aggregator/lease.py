@@ -86,6 +86,11 @@ class Lease:
         """How long to wait before looking again."""
         return self._seconds / _RENEWALS
 
+    @property
+    def address(self) -> str:
+        """Where other processes reach this one."""
+        return self._address
+
     def assert_not_lost(self) -> None:
         """Whether this process may go on, as far as it knows by itself.
 

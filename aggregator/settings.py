@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -23,6 +24,13 @@ Bytes = Annotated[int, Field(ge=1024)]
 _HOST_PORT = r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}$"
 _GIB = 1 << 30
 _DAYS_90_S = 90 * 24 * 3600.0
+
+
+def _is_everywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False  # a name
 
 
 def _openable(url: str) -> str:
@@ -106,6 +114,12 @@ class AggregatorSettings(ServerSettings):
     def _processes_share_a_database(self) -> Self:
         if self.lease_s is not None and not self.database.startswith("postgresql"):
             raise ValueError("lease_s: expected a PostgreSQL database_url, which several processes can share")
+        host = self.address[0]
+        if self.lease_s is not None and self.reached_at is None and _is_everywhere(host):
+            raise ValueError(
+                "reached_at: expected host:port where other processes reach this one, got none and listen "
+                f"{host}, which is every machine's own address; add it"
+            )
         return self
 
 

@@ -71,7 +71,9 @@ class Standby:
             self._passing.discard(task)
 
     async def _pass_both_ways(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._holder is None or not self._holder.address:
+        if self._holder is None or self._holder.address in ("", self._lease.address):
+            # At our own address: an earlier process of this unit, killed before its lease ran out. Handing on
+            # to it would be to ourselves, without end.
             return
         host, _, port = self._holder.address.rpartition(":")
         async with asyncio.timeout(_CONNECT_S):

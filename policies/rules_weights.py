@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from policies.findings import Finding
 from policies.schema import Spec
-from privacy.plan import RoundPlan
+from privacy.plan import AlgorithmName, RoundPlan
 from privacy.roster import Charter
 
 _UNCHARGED = {
@@ -18,6 +19,15 @@ _HIDDEN = {
     False: "weights of the silos' own are hidden in the sum, so nobody can see that one silo dominates it",
 }
 """By whether weights are by example count."""
+_ALONE: Mapping[AlgorithmName, str] = MappingProxyType(
+    {
+        "mifa": "differences are summed, so a silo that is in a round for the first time is opened nearly "
+        "alone beside silos that hardly change",
+        "sparse_masks": "each coordinate is a sum over whoever sent it, and one that a single silo sent is "
+        "opened as it is",
+    }
+)
+"""Algorithms whose uniform weights do not keep one silo from being all of what is opened."""
 
 
 def weights_reveal_nothing(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterator[Finding]:
@@ -32,6 +42,15 @@ def weights_reveal_nothing(spec: Spec, plan: RoundPlan, charter: Charter) -> Ite
                 f"at most {spec.limits.max_weight_share:g}",
                 f"{largest:.3g} (one of {plan.min_survivors})",
                 "raise min_survivors",
+            )
+        alone = _ALONE.get(plan.training.algorithm)
+        if alone is not None and spec.limits.max_weight_share < 1:
+            yield Finding(
+                "weight_share",
+                alone,
+                f"an algorithm in which the largest share is {spec.limits.max_weight_share:g}",
+                plan.training.algorithm,
+                "use fedavg, or agree on a threat model with max_weight_share 1, which says what it gives up",
             )
         return
     if spec.require.dp is not None or plan.dp is not None:

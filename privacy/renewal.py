@@ -174,12 +174,16 @@ def keep_renewed(identity: Identity, believed: Believed) -> None:
 
 
 def _vouches(rollover: x509.Certificate, new: x509.Certificate, believed: Sequence[x509.Certificate]) -> bool:
-    """Whether this is a believed CA's word for the new CA's name and key."""
+    """Whether this is a believed CA's word for the new CA's name and key, *as a CA*: parties' certificates
+    are its word for names and keys, too, and whoever has one of those could make a CA of the same."""
     if (rollover.subject, rollover.public_key()) != (new.subject, new.public_key()):
         return False
     try:
+        said = rollover.extensions.get_extension_for_class(x509.BasicConstraints)
+        if not (said.critical and said.value.ca):
+            return False
         new.verify_directly_issued_by(new)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
         return False
     return any(_issued(rollover, one) for one in believed)
 

@@ -7,6 +7,7 @@ whole one, and a silo without memory starts from those values (ADR 0030).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -23,6 +24,7 @@ from silo_agent.algorithms.local_steps import mean_gradient
 from silo_agent.algorithms.memory import Arrays
 from silo_agent.algorithms.task import Task
 from silo_agent.models.adapters import ModelAdapter
+from silo_agent.problems import Diverged
 from silo_agent.update import FloatUpdate, Update, kept_of, with_kept
 
 OWN: Final = "own"
@@ -31,6 +33,7 @@ DITTO: Final = "ditto"
 """In a silo's memory: the model beside the shared one, float32[d]."""
 _NORMALISING: Final = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 _NOBODY: Final = np.zeros(0, dtype=np.float32)
+_log = logging.getLogger(__name__)
 
 
 def personalised(task: Task, run: Callable[[Task], Update]) -> Update:
@@ -44,7 +47,7 @@ def personalised(task: Task, run: Callable[[Task], Update]) -> Update:
         return run(task)
     if personal.kind == "ditto":
         update = run(task)
-        return with_kept(update, {**kept_of(update), DITTO: ditto_steps(task, personal)})
+        return with_kept(update, {**kept_of(update), DITTO: _beside(task, personal)})
     mine = own_coordinates(task, personal)
     start = in_place(task.start, task.memory.arrays, mine)
     update = run(replace(task, start=start))
@@ -117,7 +120,7 @@ def ditto_steps(task: Task, personal: PersonalTerms) -> NDArray[np.float32]:
     free as long as it stays.
 
     Raises:
-        Diverged: a loss or gradient is not finite. Stopped: between two steps.
+        Diverged: a loss, gradient or parameter is not finite. Stopped: between two steps.
     """
     weight, rate, steps = personal.regular_weight, personal.learning_rate, personal.steps
     if weight is None or rate is None or steps is None:
@@ -129,5 +132,23 @@ def ditto_steps(task: Task, personal: PersonalTerms) -> NDArray[np.float32]:
         module = replace(task, start=own.astype(np.float32)).module()
         _, gradient = mean_gradient(module, task, everything)
         own -= rate * (gradient + weight * (own - task.start))
+        if not np.all(np.abs(own) <= np.finfo(np.float32).max):
+            raise Diverged("ditto: a parameter left the finite range of float32; lower its learning_rate")
     kept: NDArray[np.float32] = own.astype(np.float32)
     return kept
+
+
+def _beside(task: Task, personal: PersonalTerms) -> NDArray[np.float32]:
+    """As ``ditto_steps``. Under DP steps that diverge leave the own model where it was: that they did
+    depends on records without noise, and a refusal would tell it, a bit a round that nothing charges.
+
+    Raises:
+        Diverged: without DP. Stopped: between two steps.
+    """
+    try:
+        return ditto_steps(task, personal)
+    except Diverged as error:
+        if task.dp is None:
+            raise
+        _log.warning("own_model_not_trained", extra={"round": task.round, "reason": str(error)})
+        return task.memory.arrays.get(DITTO, task.start)

@@ -161,6 +161,34 @@ async def test_a_standby_hands_bytes_on_to_the_holder_and_takes_over_when_it_has
 
 
 @on_loop
+async def test_a_standby_never_hands_a_connection_on_to_itself(engine: Engine) -> None:
+    """A process killed and started again finds its predecessor's lease, at its own address: one connection
+    of anybody's would become as many as there are descriptors."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    mine = "{}:{}".format(*listener.getsockname())
+    Lease(engine, mine, LONG_S).take_or_find()  # and is killed
+    stopping = asyncio.Event()
+    standby = Standby(Lease(engine, mine, LONG_S), listener)
+    standing_by = asyncio.create_task(standby.until_held(stopping))
+    while standby._holder is None:
+        await asyncio.sleep(0.01)
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    assert await asyncio.wait_for(reader.read(), 10) == b"", "closed at once: the caller dials again"
+    writer.close()
+    stopping.set()
+    assert await standing_by is None
+    listener.close()
+
+
+def test_processes_that_listen_everywhere_say_where_they_are_reached(tmp_path: Path) -> None:
+    shared = {"state_dir": tmp_path, "lease_s": 15, "database_url": "postgresql+psycopg://db/sealsum"}
+    for listen in ("0.0.0.0:8443", "[::]:8443"):
+        with pytest.raises(ValidationError, match="reached_at: expected host:port"):
+            AggregatorSettings.model_validate({**shared, "listen": listen})
+        AggregatorSettings.model_validate({**shared, "listen": listen, "reached_at": "one:8443"})
+
+
+@on_loop
 async def test_a_standby_that_is_asked_to_stop_takes_nothing(engine: Engine) -> None:
     listener, stopping = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
     stopping.set()

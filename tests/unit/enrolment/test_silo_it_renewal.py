@@ -201,6 +201,32 @@ def test_a_ca_that_ours_has_not_certified_is_not_believed(authority: Authority, 
         believe_renewed(identity, swapped)
 
 
+def test_a_party_cannot_pass_its_own_certificate_off_as_the_word_for_a_ca(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """The CA has certified every party's name and key; whoever carries the answer adds a CA of the same."""
+    identity = enrolled(authority, tmp_path / "a")
+    thief = enrolled(authority, tmp_path / "b", "hospital-b")
+    leaf = x509.load_pem_x509_certificate((thief.directory / "identity.pem").read_bytes())
+    forged = (
+        x509.CertificateBuilder()
+        .subject_name(leaf.subject)
+        .issuer_name(leaf.subject)
+        .public_key(leaf.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - DAY)
+        .not_valid_after(NOW + 1000 * DAY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(thief.signing.private, None)
+    )
+    honest = Renewed.model_validate_json(post(authority)(ask_renewal(identity, NOW)))
+    answer = honest.model_copy(
+        update={"authorities": authority.ca_pem + chain_pem([forged]), "rollover": chain_pem([leaf])}
+    )
+    with pytest.raises(SignatureRejected, match="got a stranger"):
+        believe_renewed(identity, answer)
+
+
 LIFE = st.timedeltas(min_value=timedelta(hours=1), max_value=timedelta(days=400))
 
 

@@ -23,6 +23,7 @@ from silo_agent.algorithms.task import Task
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ADAPTERS
 from silo_agent.models.layouts import initial_vector, model_terms
+from silo_agent.problems import Diverged
 from silo_agent.update import FloatUpdate, GridUpdate
 
 MLP = model_terms("mlp", 3, (4,))
@@ -235,6 +236,27 @@ def test_under_dp_ditto_trains_beside_the_private_step() -> None:
     assert update.keep[DITTO].shape == (4,)
     plain = updated(task(LOGISTIC, BESIDE, initial_vector(LOGISTIC, 0)))
     assert np.array_equal(update.keep[DITTO], plain.keep[DITTO])
+
+
+def test_under_dp_dittos_own_model_that_diverges_keeps_no_silo_out_of_the_round() -> None:
+    """Whether it does depends on single records: here on one whose feature is huge."""
+    wild = PersonalTerms(kind="ditto", regular_weight=0.5, learning_rate=1e6, steps=50)
+    dp = DpTerms(
+        unit="record", sample_rate=1.0, noise_multiplier=1.0, clip_l2=1.0, normaliser=20.0, delta=1e-5
+    )
+    private = TrainingTerms(
+        algorithm="dp_fedsgd", local_steps=1, learning_rate=1.0, server_learning_rate=1.0, personal=wild
+    )
+    start = initial_vector(LOGISTIC, 0)
+    with pytest.raises(Diverged):
+        update_of(task(LOGISTIC, wild, start))
+    update = update_of(task(LOGISTIC, wild, start, training=private, dp=dp))
+    assert isinstance(update, GridUpdate)
+    assert np.array_equal(update.keep[DITTO], start)
+    before = Memory({DITTO: start + np.float32(1)}, 1)
+    again = update_of(task(LOGISTIC, wild, start, training=private, dp=dp, memory=before))
+    assert isinstance(again, GridUpdate)
+    assert np.array_equal(again.keep[DITTO], before.arrays[DITTO])
 
 
 # --- per-fedavg ---
