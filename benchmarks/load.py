@@ -21,14 +21,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import re
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,9 @@ import numpy as np
 import streaming_memory as federation
 from load_agents import update_of
 from load_limits import MIB, limits
+from load_watch import LOOK_S, Watched
 from numpy.typing import NDArray
-from rounds_bare import cpu_ms
-from streaming_memory import FEDERATION, READY_S, TOKEN_LIFE, Parties, cast, memory_mib, network
+from streaming_memory import FEDERATION, READY_S, TOKEN_LIFE, Parties, cast, network
 
 from aggregator.enrolment.authority import found_alone
 from aggregator.enrolment.governing import seal_charter
@@ -55,7 +56,6 @@ from privacy.roster import Charter
 from privacy.update import FLOAT_BYTES
 from sealsum.demo.cast import AGGREGATOR, RESEARCHER, SHARE_SERVERS
 from sealsum.demo.folder import prepare_folder
-from sealsum.demo.logs import LogReader
 from sealsum.demo.ports import free_ports
 from sealsum.demo.supervise import Child, Supervisor
 from sealsum.enrolment import enrol
@@ -66,10 +66,6 @@ from silo_agent.models.layouts import initial_vector
 
 NOISE, NORMALISER = 40.0, 600.0
 """Terms under which the policy admits hundreds of rounds; simulated silos draw no noise."""
-LOOK_S = 0.5
-PATIENCE_S = 1800.0
-SMALL_PARAMS = 100_000
-"""Up to here a silo's share goes along with its manifest, and a round is a matter of latency."""
 
 
 @dataclass(frozen=True)
@@ -90,59 +86,6 @@ CELLS = {
     "8x100M": Cell(8, 100_000_000, 2),
 }
 QUICK = {"quick": Cell(3, 70_000, 4, processes=1)}
-
-
-@dataclass
-class Watched:
-    """What is seen of running processes during a job."""
-
-    servers: Sequence[Child]
-    agents: Sequence[Child]
-    resident: dict[str, list[float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._logs = {child.name: LogReader(child.log) for child in self.agents}
-        self._cpu = {child.name: cpu_ms(child.process.pid) for child in (*self.servers, *self.agents)}
-        self._results: dict[int, list[float]] = {}
-
-    def wait(self, supervisor: Supervisor, silos: int, rounds: int) -> list[float]:
-        """Until every silo has every result; when the last silo had each, in seconds."""
-        deadline = time.monotonic() + PATIENCE_S
-        while sum(map(len, self._results.values())) < silos * rounds:
-            supervisor.check()
-            if time.monotonic() > deadline:
-                raise SystemExit(f"silos: expected every result within {PATIENCE_S:.0f} s")
-            for server in self.servers:
-                self.resident.setdefault(server.name, []).append(memory_mib(server, "VmRSS"))
-            time.sleep(LOOK_S)
-            for event in itertools.chain(*(log.new_events() for log in self._logs.values())):
-                if event.get("event") == "round":
-                    self._results.setdefault(event["round"], []).append(event["at"])
-        return [max(self._results[number]) for number in sorted(self._results)]
-
-    def cpu(self, rounds: int) -> dict[str, float]:
-        """Milliseconds a round of each server and of all simulated silos together."""
-        spent = {"silos": 0.0}
-        for child in (*self.servers, *self.agents):
-            name = "silos" if child in self.agents else child.name
-            spent[name] = spent.get(name, 0.0) + (cpu_ms(child.process.pid) - self._cpu[child.name]) / rounds
-        return {name: round(value, 1) for name, value in spent.items()}
-
-    def memory(self) -> dict[str, dict[str, float]]:
-        """MiB of each server: at its peak, and by how much it grew while rounds went on."""
-        figures = {}
-        for server in self.servers:
-            seen = self.resident[server.name]
-            second, last = _quarter(seen, 1), _quarter(seen, 3)
-            growth = statistics.median(last) - statistics.median(second)
-            figures[server.name] = {"peak": round(max(seen), 1), "growth": round(growth, 1)}
-        return figures
-
-
-def _quarter(seen: Sequence[float], number: int) -> Sequence[float]:
-    """The ``number``-th quarter of four, counted from 0; never empty."""
-    start = number * len(seen) // 4
-    return seen[start : max(start + 1, (number + 1) * len(seen) // 4)]
 
 
 def policy_under_load() -> LoadedPolicy:
@@ -214,7 +157,11 @@ class Trial:
         cell, name = self.cell, "plain" if durable else "plain-memory"
         listen = f"127.0.0.1:{free_ports(1)[0]}"
         root = self.folder.harness / name
-        config = {"root": str(root), "state": str(self.folder.state(AGGREGATOR)), "listen": listen}
+        config: dict[str, Any] = {
+            "root": str(root),
+            "state": str(self.folder.state(AGGREGATOR)),
+            "listen": listen,
+        }
         config |= {"silos": cell.silos, "params": self.model.parameters, "durable": durable}
         with Supervisor(self.folder.logs) as supervisor:
             server = supervisor.start(name, _script("load_plain.py", self._config(name, config)))
@@ -262,7 +209,7 @@ class Trial:
         sent = self.cell.silos * self.model.parameters * FLOAT_BYTES / MIB
         return {
             "round_ms": round(1000 * median, 1),
-            "round_p95_ms": round(1000 * lasted[int(0.95 * (len(lasted) - 1))], 1),
+            "round_p95_ms": round(1000 * lasted[math.ceil(0.95 * len(lasted)) - 1], 1),
             "mib_per_s": round(sent / median, 2),
         }
 
@@ -280,10 +227,9 @@ def _script(name: str, config: Path) -> list[str]:
     return [sys.executable, str(Path(__file__).with_name(name)), str(config)]
 
 
-def measure(cell: Cell, root: Path, note: Callable[[str], None]) -> dict[str, Any]:
+def measure(cell: Cell, root: Path) -> dict[str, Any]:
     """One cell: the job, both baselines, the limits; one after the other."""
     trial = Trial(cell, root)
-    note("federated")
     result: dict[str, Any] = {
         "silos": cell.silos,
         "params": trial.model.parameters,
@@ -292,7 +238,6 @@ def measure(cell: Cell, root: Path, note: Callable[[str], None]) -> dict[str, An
         "federated": trial.federated(),
     }
     for name, durable in (("plain", True), ("plain_memory", False)):
-        note(name)
         plain = trial.plain(durable)
         result[name] = plain
         mine = result["federated"]
@@ -300,7 +245,6 @@ def measure(cell: Cell, root: Path, note: Callable[[str], None]) -> dict[str, An
             "wall": round(mine["round_ms"] / plain["round_ms"], 2),
             "cpu": round(sum(mine["cpu_ms"].values()) / max(1.0, sum(plain["cpu_ms"].values())), 2),
         }
-    note("limits")
     return {**result, "limits_mib_per_s": trial.limits()}
 
 
@@ -332,9 +276,7 @@ def main() -> None:
     measured = {}
     for name, cell in cells.items():
         with tempfile.TemporaryDirectory(prefix="sealsum-load-") as folder:
-            measured[name] = measure(
-                cell, Path(folder), lambda what, name=name: print(f"{name}: {what}", file=sys.stderr)
-            )
+            measured[name] = measure(cell, Path(folder))
     result = {"machine": {"cpus": os.cpu_count()}, "cells": measured}
     if options.json:
         print(json.dumps(result, indent=2))
