@@ -14,6 +14,7 @@ from aggregator.database import checked_url
 from aggregator.operators.settings import OidcSettings, OperatorsSettings
 from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
 from health.settings import HealthSettings
+from policies.settings_yaml import parse_settings
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.keystore import read_file
@@ -137,7 +138,7 @@ def load_settings(path: Path, model: type[S]) -> S:
         ConfigurationError: it cannot be read, or a field is wrong; every fault is named.
     """
     try:
-        raw = yaml.safe_load(read_file(path))
+        raw = parse_settings(read_file(path))
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: expected YAML ({str(error).splitlines()[0]})") from error
     if not isinstance(raw, dict):

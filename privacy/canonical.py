@@ -25,7 +25,7 @@ def _parse_real(value: object) -> object:
         raise ValueError("expected a decimal string such as '0.25'")
     try:
         number = float(value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError("expected a decimal string such as '0.25'") from error
     if not math.isfinite(number):
         raise ValueError("expected a finite number")

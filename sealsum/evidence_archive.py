@@ -34,9 +34,13 @@ def read_zip(raw: bytes, where: str) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             # A file that is packed would come out larger than it is here.
-            stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
-            files = {name: archive.read(name) for name in archive.namelist()} if stored else {}
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
+            entries = archive.infolist()
+            stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+            # Entries that lie over one another would, too.
+            fits = sum(entry.file_size for entry in entries) <= len(raw)
+            files = {name: archive.read(name) for name in archive.namelist()} if stored and fits else {}
+    except (zipfile.BadZipFile, RuntimeError, OSError, EOFError, ValueError) as error:
+        # RuntimeError: what is encrypted, or packed in a way that this Python does not know.
         raise MalformedMessage(f"{where}: expected an evidence pack, got no ZIP archive") from error
     if canonical_zip(files) != raw:
         raise MalformedMessage(f"{where}: expected a canonical ZIP; the pack was changed after its export")

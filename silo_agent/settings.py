@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
 from health.settings import HealthSettings
+from policies.settings_yaml import parse_settings
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.ids import Name
@@ -142,7 +143,7 @@ def read_settings(path: Path) -> SiloSettings:
     if len(raw) > _MAX_SETTINGS_BYTES:
         raise ConfigurationError(f"{path}: expected at most {_MAX_SETTINGS_BYTES} bytes")
     try:
-        document = yaml.load(raw, _SettingsLoader)  # noqa: S506 - a SafeLoader that also refuses duplicates
+        document = parse_settings(raw)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}: expected YAML: {error}") from error
     if not isinstance(document, dict):
@@ -154,17 +155,6 @@ def read_settings(path: Path) -> SiloSettings:
     settings = _with_absolute_paths(settings, path.resolve().parent)
     _refuse_one_file_twice(settings)
     return settings
-
-
-class _SettingsLoader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice: the second would silently win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", node.start_mark)
-        return super().construct_mapping(node, deep)
 
 
 def _faults(error: ValidationError) -> list[str]:

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from privacy.canonical import canonical_bytes
 from privacy.chain import Entry, parse_entry, verify_entries
 from privacy.errors import ConfigurationError
 
 _MAX_BYTES = 256 << 20
+_ENCRYPTED = 1
+"""Of an entry's flags (APPNOTE 4.4.4)."""
 _WHAT = "a ledger export, an evidence pack, or the lines that sealsum silo ledger --json prints"
 
 
@@ -37,6 +37,8 @@ def read_copy(path: Path, origin: str, verify_key: str) -> tuple[Entry, ...]:
             lines = _of_text(path, raw)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, UnicodeError) as error:
+        raise ConfigurationError(f"{path}: expected {_WHAT}; the file is damaged") from error
     entries = [entry for entry in map(parse_entry, lines) if entry.origin == origin]
     if not entries:
         raise ConfigurationError(f"{path}: expected entries of {origin}, got none; give {_WHAT}")
@@ -49,9 +51,12 @@ def _of_pack(path: Path, origin: str) -> Iterable[bytes]:
     with zipfile.ZipFile(path) as pack:
         if name not in pack.namelist():
             raise ConfigurationError(f"{path}: expected {name} in the evidence pack, got none")
-        if pack.getinfo(name).file_size > _MAX_BYTES:
+        entry = pack.getinfo(name)
+        if entry.file_size > _MAX_BYTES:
             raise ConfigurationError(f"{path}: {name}: expected at most {_MAX_BYTES} bytes")
-        return pack.read(name).splitlines()
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & _ENCRYPTED:
+            raise ConfigurationError(f"{path}: {name}: expected it stored plainly, as evidence packs have it")
+        return pack.read(entry).splitlines()
 
 
 def _of_text(path: Path, raw: bytes) -> Iterable[bytes]:
@@ -69,7 +74,10 @@ def _listed(path: Path, found: Any) -> list[Any]:
     if isinstance(found, dict) and "origin" in found and "seq" in found:
         return [found]
     if isinstance(found, dict) and isinstance(found.get("body"), str):
-        found = json.loads(found["body"])  # a signed document: what it says is checked entry by entry
+        try:
+            found = json.loads(found["body"])  # a signed document: what it says is checked entry by entry
+        except (ValueError, RecursionError) as error:
+            raise ConfigurationError(f"{path}: expected {_WHAT}") from error
     for name in ("entries", "ledger"):
         if isinstance(found, dict) and isinstance(found.get(name), list):
             return list(found[name])
@@ -77,9 +85,9 @@ def _listed(path: Path, found: Any) -> list[Any]:
 
 
 def _line(path: Path, one: Any) -> bytes:
-    if isinstance(one, str):
-        return one.encode()
     try:
+        if isinstance(one, str):
+            return one.encode()
         return canonical_bytes(Entry.model_validate(one))
-    except ValidationError as error:
+    except ValueError as error:  # pydantic's too
         raise ConfigurationError(f"{path}: expected {_WHAT}") from error

@@ -15,7 +15,7 @@ from aggregator.access import Endpoint
 from aggregator.web_errors import install_problems
 from tests.bad_input import TABLES, BadInputWorld, Sent, drawn
 
-EXAMPLES = 8
+EXAMPLES = 6
 ENDPOINTS = [(server, endpoint) for server, table in TABLES.items() for endpoint in table]
 
 

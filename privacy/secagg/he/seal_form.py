@@ -19,6 +19,7 @@ from privacy.secagg.he.framing import SEED_BYTES, Form
 from privacy.secagg.he.parameters import HeParameters
 
 _HEADER_BYTES = 16
+_ANOTHER_SEAL = "he: the SEAL that is installed writes another form; install tenseal 0.3.18 or later"
 _BLAKE2XB = b"\x01"
 """SEAL's default generator (native/src/seal/randomgen.h, ``prng_type``)."""
 
@@ -50,15 +51,17 @@ class SealForm:
         Raises:
             ConfigurationError: it has other fields: the SEAL that is installed is not 4.3.
         """
-        inflated = zstandard.ZstdDecompressor().decompress(stream[_HEADER_BYTES:])
         words = self.parameters.degree * form.value[1] * 8
+        size = len(b"".join(self._content(form, bytes(words), bytes(SEED_BYTES))))
+        frame = stream[_HEADER_BYTES:]
+        if zstandard.frame_content_size(frame) != size:  # before it is inflated
+            raise ConfigurationError(_ANOTHER_SEAL)
+        inflated = zstandard.ZstdDecompressor().decompress(frame)
         head = len(self._content(form, b"", b"")[0]) + _HEADER_BYTES + 8
         coefficients = inflated[head : head + words]
         seed = inflated[len(inflated) - SEED_BYTES :] if form is Form.UPDATE else b""
         if inflated != b"".join(self._content(form, coefficients, seed)):
-            raise ConfigurationError(
-                "he: the SEAL that is installed writes another form; install tenseal 0.3.18 or later"
-            )
+            raise ConfigurationError(_ANOTHER_SEAL)
         return np.frombuffer(coefficients, dtype="<u8"), seed
 
     def _content(self, form: Form, coefficients: bytes, seed: bytes) -> Sequence[bytes]:
