@@ -78,13 +78,26 @@ class SqlSource(Frozen):
         return bare
 
 
+class PictureSource(Frozen):
+    """How pictures in a folder become columns: grey squares, ``pixel_0`` … row by row, from 0 to 255."""
+
+    side: Annotated[int, Field(ge=1, le=256)]
+    """Pixels along each side; a picture that is no square is padded to one."""
+    table: Path | None = None
+    """A CSV with a column ``file`` (relative to the folder) and what else is known of each picture; without
+    it pictures lie in ``CLASS/PATIENT/``, and DICOM files anywhere."""
+    values: Literal["grey", "rescaled"] = "grey"
+    """``rescaled`` (DICOM): what a pixel measures by the header's slope and intercept (Hounsfield units)."""
+
+
 class DatasetSettings(Frozen):
     """One dataset that jobs may name, and the purposes it may serve."""
 
-    adapter: Literal["csv", "parquet", "sql"] = "csv"
+    adapter: Literal["csv", "parquet", "sql", "images", "dicom"] = "csv"
     path: Path | None = None
-    """The file that the adapter reads."""
+    """The file, or folder of pictures, that the adapter reads."""
     sql: SqlSource | None = None
+    pictures: PictureSource | None = None
     patient_id: Annotated[str, Field(min_length=1, max_length=100)] = "patient_id"
     """The column that tells patients apart; a job that names another would protect another unit: refused."""
     purpose: Annotated[tuple[Sentence, ...], Field(min_length=1)]
@@ -118,6 +131,12 @@ class DatasetSettings(Frozen):
             raise ValueError(f"sql: expected it with adapter sql and no other, got adapter {self.adapter}")
         if (self.path is None) != (self.adapter == "sql"):
             raise ValueError("path: expected the file that the adapter reads; with adapter sql, none")
+        if (self.pictures is not None) != (self.adapter in ("images", "dicom")):
+            raise ValueError(
+                f"pictures: expected it with adapters images and dicom alone, got adapter {self.adapter}"
+            )
+        if self.pictures is not None and self.pictures.values == "rescaled" and self.adapter != "dicom":
+            raise ValueError("pictures.values: expected grey: only DICOM tells what a pixel measures")
         return self
 
     @property
@@ -143,7 +162,12 @@ class DatasetSettings(Frozen):
 
     def anchored(self, base: Path) -> DatasetSettings:
         """With absolute paths."""
-        return self if self.path is None else self.model_copy(update={"path": base / self.path})
+        if self.path is None:
+            return self
+        pictures = self.pictures
+        if pictures is not None and pictures.table is not None:
+            pictures = pictures.model_copy(update={"table": base / pictures.table})
+        return self.model_copy(update={"path": base / self.path, "pictures": pictures})
 
 
 def place_of(dataset: DatasetSettings) -> object:

@@ -97,6 +97,14 @@ def registration_digest(name: str, dataset: DatasetSettings) -> Digest:
 def _source_of(dataset: DatasetSettings) -> dict[str, str]:
     if dataset.sql is not None:
         return {"query": dataset.sql.query, "url": dataset.sql.url}
+    if dataset.pictures is not None:
+        told = dataset.pictures
+        return {
+            "path": str(dataset.file),
+            "side": str(told.side),
+            "table": str(told.table or ""),
+            "values": told.values,
+        }
     return {"path": str(dataset.file)}
 
 

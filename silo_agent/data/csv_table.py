@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from privacy.errors import ConfigurationError
@@ -19,29 +20,53 @@ def read_csv_table(path: Path, schema: DataSchema, unit: PrivacyUnit, records_pe
         ConfigurationError: the file cannot be read, a column is missing or doubled, a row has another
             number of cells; or as ``encoded``.
     """
+    with _opened(path) as rows:
+        header = _header(rows)
+        places = places_of(header, str(path), schema)
+        picked = ((where, [cells[place] for place in places]) for where, cells in _rows(rows, path, header))
+        return encoded(picked, schema, unit, records_per_unit)
+
+
+def csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """File and row, and all cells by column; no schema is asked.
+
+    Raises:
+        ConfigurationError: as ``read_csv_table``.
+    """
+    with _opened(path) as rows:
+        header = _header(rows)
+        if len(set(header)) != len(header):
+            raise ConfigurationError(f"{path}: expected each column once in the header")
+        for where, cells in _rows(rows, path, header):
+            yield where, dict(zip(header, cells, strict=True))
+
+
+def csv_columns(path: Path) -> list[str]:
+    """Names of a CSV file's columns; no record is looked at."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        return _header(csv.reader(file))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Iterator[list[str]]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, strict=True)
-            return encoded(_rows(rows, path, schema), schema, unit, records_per_unit)
+            yield csv.reader(file, strict=True)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: expected CSV in UTF-8 ({type(error).__name__})") from error
 
 
-def csv_columns(path: Path) -> list[str]:
-    """Names of a CSV file's columns; no record is looked at."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        return [name.strip() for name in next(csv.reader(file), [])]
+def _header(rows: Iterator[list[str]]) -> list[str]:
+    return [name.strip() for name in next(rows, [])]
 
 
-def _rows(rows: Iterator[list[str]], path: Path, schema: DataSchema) -> Iterator[tuple[str, list[str]]]:
-    header = [name.strip() for name in next(rows, [])]
-    places = places_of(header, str(path), schema)
+def _rows(rows: Iterator[list[str]], path: Path, header: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     for number, cells in enumerate(rows, start=2):
         if not cells:
             continue
         where = f"{path}: row {number}"
         if len(cells) != len(header):
             raise ConfigurationError(f"{where}: expected {len(header)} cells, got {len(cells)}")
-        yield where, [cells[place].strip() for place in places]
+        yield where, [cell.strip() for cell in cells]

@@ -5,12 +5,14 @@ Adapters are imported where a dataset asks for them: their libraries are the ext
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from privacy.errors import ConfigurationError
 from privacy.schema import DataSchema
 from silo_agent.data.csv_table import csv_columns, read_csv_table
 from silo_agent.data.encoding import PrivacyUnit
+from silo_agent.data.folder import files_in
 from silo_agent.data.records import Records
 from silo_agent.dataset_settings import DatasetSettings
 
@@ -35,6 +37,10 @@ def read_dataset(
             from silo_agent.data.parquet_table import read_parquet_table
 
             return read_parquet_table(dataset.file, schema, unit, records_per_unit)
+        if dataset.pictures is not None:
+            from silo_agent.data.pictures import read_pictures
+
+            return read_pictures(dataset, schema, unit, records_per_unit)
     except ModuleNotFoundError as error:
         raise _not_installed(dataset, error) from error
     return read_csv_table(dataset.file, schema, unit, records_per_unit)
@@ -55,6 +61,10 @@ def columns_of(dataset: DatasetSettings) -> list[str]:
             from silo_agent.data.parquet_table import parquet_columns
 
             return parquet_columns(dataset.file)
+        if dataset.pictures is not None:
+            from silo_agent.data.pictures import picture_columns
+
+            return picture_columns(dataset)
     except ModuleNotFoundError as error:
         raise _not_installed(dataset, error) from error
     return csv_columns(dataset.file)
@@ -66,7 +76,12 @@ def state_of(dataset: DatasetSettings) -> State:
     Raises:
         ConfigurationError: there is no readable file.
     """
-    return () if dataset.sql is not None else _state_of_file(dataset.file)
+    if dataset.sql is not None:
+        return ()
+    if dataset.pictures is None:
+        return _state_of_file(dataset.file)
+    table = dataset.pictures.table
+    return (*_state_of_folder(dataset.file), *(() if table is None else _state_of_file(table)))
 
 
 def assert_readable(dataset: DatasetSettings) -> None:
@@ -77,8 +92,12 @@ def assert_readable(dataset: DatasetSettings) -> None:
     """
     if dataset.sql is not None:
         columns_of(dataset)
-    else:
+    elif dataset.pictures is None:
         _state_of_file(dataset.file)
+    else:
+        if dataset.pictures.table is not None:
+            _state_of_file(dataset.pictures.table)
+        files_in(dataset.file, least=1)
 
 
 def _state_of_file(path: Path) -> State:
@@ -88,6 +107,22 @@ def _state_of_file(path: Path) -> State:
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
     return state.st_mtime_ns, state.st_size
+
+
+def _state_of_folder(folder: Path) -> State:
+    states = [_stat_of(path) for path in files_in(folder)]
+    return (
+        len(states),
+        max((state.st_mtime_ns for state in states), default=0),
+        sum(state.st_size for state in states),
+    )
+
+
+def _stat_of(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise ConfigurationError(f"{path.parent}: a file there cannot be read ({error.strerror})") from error
 
 
 def _not_installed(dataset: DatasetSettings, error: ModuleNotFoundError) -> ConfigurationError:

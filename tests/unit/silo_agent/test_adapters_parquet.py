@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from privacy.errors import ConfigurationError
 from silo_agent.data.cells import cell_text
 from silo_agent.data.parquet_table import parquet_columns, parquet_rows, read_parquet_table
+from silo_agent.data.sources import columns_of, read_dataset
+from silo_agent.dataset_settings import DatasetSettings
 from tests.unit.silo_agent.adapters_tables import AGE, ROWS, assert_same, by_column, table_schema, through_csv
 
 
@@ -115,3 +118,14 @@ def test_of_one_row_group_as_large_as_the_file_only_a_batch_is_held(tmp_path: Pa
             most = max(most, pa.total_allocated_bytes())
     assert rows == count
     assert most - before < whole / 5
+
+
+def test_silo_yaml_chooses_the_adapter_and_a_missing_library_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = DatasetSettings(adapter="parquet", path=_written(tmp_path), purpose=("p",), patient_id="mrn")
+    assert_same(read_dataset(dataset, table_schema(), "patient", 1), through_csv(tmp_path))
+    assert columns_of(dataset) == [*by_column()]
+    monkeypatch.setitem(sys.modules, "silo_agent.data.parquet_table", None)
+    with pytest.raises(ConfigurationError, match=r"adapter parquet needs .*sealsum\[data\]"):
+        columns_of(dataset)

@@ -1,0 +1,52 @@
+"""One picture as the pixels of a grey square, by itself: no other picture moves its values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from privacy.errors import ConfigurationError
+
+MOST_PIXELS: Final = 1 << 26
+_FORMATS: Final = ("PNG", "JPEG", "TIFF", "BMP")
+"""None of those whose readers start other programs."""
+_MODES: Final = ("1", "L", "LA", "P", "RGB", "RGBA")
+
+
+def grey_square(pixels: NDArray[np.float32], side: int) -> list[str]:
+    """Cells of float32[rows, columns] after padding with its darkest value and resizing, row by row.
+
+    Shrinking takes means of boxes; enlarging is linear. Both stay within the picture's own range.
+    """
+    longest = max(pixels.shape)
+    above, left = ((longest - length) // 2 for length in pixels.shape)
+    below, right = longest - pixels.shape[0] - above, longest - pixels.shape[1] - left
+    square = np.pad(pixels, ((above, below), (left, right)), constant_values=float(pixels.min()))
+    how = Image.Resampling.BOX if longest >= side else Image.Resampling.BILINEAR
+    resized = Image.fromarray(square).resize((side, side), how)
+    return [repr(float(value)) for value in np.asarray(resized).reshape(-1)]
+
+
+def image_pixels(path: Path, where: str) -> NDArray[np.float32]:
+    """float32[rows, columns], 0 … 255, of a PNG, JPEG, TIFF or BMP; colours as their luminance (ITU-R 601).
+
+    Raises:
+        ConfigurationError: it is none, has several frames, over 8 bits a channel or too many pixels.
+    """
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise ConfigurationError(f"{where}: expected at most {MOST_PIXELS} pixels")
+            if getattr(image, "n_frames", 1) != 1 or image.mode not in _MODES:
+                raise ConfigurationError(
+                    f"{where}: expected one frame with 8 bits a channel, got mode {image.mode}"
+                )
+            return np.asarray(image.convert("L"), dtype=np.float32)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ConfigurationError(
+            f"{where}: expected a picture as {', '.join(_FORMATS)} ({type(error).__name__})"
+        ) from None
