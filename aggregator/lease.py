@@ -2,7 +2,7 @@
 
 The holder renews its lease; who finds it ended takes it, with a token that is one higher. Time is the
 database's, so that machines' clocks need not agree. A holder that was only slow is stopped by its token: each
-of its transactions locks the lease's row and is refused once another token stands there (fencing: Kleppmann,
+of its transactions locks the leases and is refused once another token stands there (fencing: Kleppmann,
 "How to do distributed locking", 2016).
 """
 
@@ -26,6 +26,7 @@ from sqlalchemy import (
     insert,
     literal_column,
     select,
+    text,
     update,
 )
 from sqlalchemy.exc import DBAPIError
@@ -37,6 +38,9 @@ ROUNDS: Final = "rounds"
 """The one lease there is: of every job's loop, and of answering silos."""
 _RENEWALS: Final = 3
 """How often a holder renews within the time of its lease."""
+_UNMOVED: Final = text(f"LOCK TABLE {leases.name} IN SHARE MODE")
+"""Waits for a renewal that is under way before the transaction's snapshot is taken, which statements but LOCK
+take: locking the row instead fails serialization by each renewal that commits meanwhile."""
 _log = logging.getLogger("sealsum.aggregator")
 
 
@@ -140,12 +144,14 @@ class Lease:
         return Held(self._token, asked + self._seconds)
 
     def assert_held(self, connection: Connection) -> None:
-        """Within a transaction: nobody takes the lease before it ends.
+        """First of all in a transaction: nobody takes the lease before it ends.
 
         Raises:
             LeaseLost: somebody has.
         """
-        query = select(leases.c.token).where(leases.c.name == ROUNDS).with_for_update(read=True)
+        if connection.dialect.name == "postgresql":
+            connection.execute(_UNMOVED)
+        query = select(leases.c.token).where(leases.c.name == ROUNDS)
         if self._lost.is_set() or connection.execute(query).scalar_one_or_none() != self._token:
             self._lost.set()
             raise LeaseLost(f"lease: expected token {self._token}; another process drives the rounds now")
