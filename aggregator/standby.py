@@ -24,6 +24,9 @@ from aggregator.settings import AggregatorSettings
 _CHUNK: Final = 1 << 16
 _CONNECT_S: Final = 5.0
 _LOOK_S: Final = 0.5
+_PASSED_MAX: Final = 256
+"""Connections at once, two descriptors each: whoever opens more must not keep this process from the database,
+where it finds out that it is its turn."""
 _log = logging.getLogger("sealsum.aggregator")
 
 
@@ -61,6 +64,9 @@ class Standby:
     async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - asyncio runs this in a task of its own
+        if len(self._passing) >= _PASSED_MAX:
+            writer.close()
+            return
         self._passing.add(task)
         try:
             await self._pass_both_ways(reader, writer)

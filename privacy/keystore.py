@@ -121,6 +121,8 @@ class Identity:
     def reload(self) -> None:
         """Have every context in use show and believe what is on disk now; open connections stay as they are.
 
+        A CA that is in ``ca.pem`` no more is believed until the process ends: OpenSSL takes none back.
+
         Raises:
             ConfigurationError: certificate and key do not belong together, or ``ca.pem`` holds no CA.
         """
@@ -170,6 +172,8 @@ def load_identity(directory: Path) -> Identity:
     places = _key_places(directory / "keys.json")
     in_directory = Reference("file", str(directory / "identity.key"))
     signing = _signing_key(places.identity_key or in_directory, "identity_key")
+    if places.tls_key is not None:
+        _signing_key(places.tls_key, "tls_key")  # OpenSSL would read one that others can read, too
     sealing = None
     if pin.role in SEALED_TO:
         sealing = _sealing_key(directory / "sealing.key", places.sealing_key)

@@ -180,6 +180,34 @@ async def test_a_standby_never_hands_a_connection_on_to_itself(engine: Engine) -
     listener.close()
 
 
+@on_loop
+async def test_a_standby_keeps_descriptors_for_itself(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"here")
+
+    monkeypatch.setattr("aggregator.standby._PASSED_MAX", 3)
+    holder = await asyncio.start_server(wait, "127.0.0.1", 0)
+    Lease(engine, "{}:{}".format(*holder.sockets[0].getsockname()), LONG_S).take_or_find()
+    listener, stopping = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
+    standby = Standby(Lease(engine, "here:1", LONG_S), listener)
+    standing_by = asyncio.create_task(standby.until_held(stopping))
+    while standby._holder is None:
+        await asyncio.sleep(0.01)
+    opened = [await asyncio.open_connection(*listener.getsockname()) for _ in range(3)]
+    said = [await asyncio.wait_for(reader.read(4), 10) for reader, _ in opened]
+    assert said == [b"here"] * 3
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    assert await asyncio.wait_for(reader.read(), 10) == b"", "one too many"
+    for one in (writer, *(each for _, each in opened)):
+        one.close()
+    stopping.set()
+    assert await standing_by is None
+    holder.close()
+    listener.close()
+
+
 def test_processes_that_listen_everywhere_say_where_they_are_reached(tmp_path: Path) -> None:
     shared = {"state_dir": tmp_path, "lease_s": 15, "database_url": "postgresql+psycopg://db/sealsum"}
     for listen in ("0.0.0.0:8443", "[::]:8443"):

@@ -103,6 +103,17 @@ def test_a_key_from_the_environment_serves_tls_without_touching_a_disk(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_tls_key_that_others_can_read_is_refused_at_the_start(tmp_path: Path) -> None:
+    """OpenSSL would take it; whoever has it can be this party at connections."""
+    Federation().identity("silo-1", tmp_path)
+    write_secret(tmp_path / "tls.key", SigningKey.generate().to_pem())
+    _refer(tmp_path, tls_key=f"file:{tmp_path}/tls.key")
+    load_identity(tmp_path)
+    (tmp_path / "tls.key").chmod(0o644)
+    with pytest.raises(ConfigurationError, match="expected mode 0600 or tighter, got 0644"):
+        load_identity(tmp_path)
+
+
 def test_keys_show_in_no_repr_and_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation()
     identity = federation.identity("silo-1", tmp_path)
