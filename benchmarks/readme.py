@@ -191,6 +191,33 @@ def rounds() -> str:
     return "\n".join(lines)
 
 
+def load() -> str:
+    """A federation under load against plaintext FedAvg over the same stack (benchmarks/load.py)."""
+    result = _result("load")
+    lines = [
+        "Simulated silos over HTTPS with client certificates, silos and servers together on "
+        f"{result['machine']['cpus']} shared cores, against plaintext FedAvg over the same client,"
+        " server libraries and parts in the same run, its parts on disk (in brackets: only ever in memory). "
+        "Beside it MiB/s of the machine, parts over bare TLS and AES-256-GCM, and what the aggregator's "
+        "and the share servers' memory grew by (`python benchmarks/load.py`):",
+        "",
+        "| silos × parameters | rounds | load | round, ms | MiB/s | × time | × CPU | TLS, AES | grew, MiB |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for cell in result["cells"].values():
+        own, bounds = cell["federated"], cell["limits_mib_per_s"]
+        ratios = [(cell["ratio_to_plain"][of], cell["ratio_to_plain_memory"][of]) for of in ("wall", "cpu")]
+        grew = ", ".join(f"{server['growth']:g}" for server in own["memory_mib"].values())
+        columns = [
+            *(cell["rounds"], cell["load_average"], round(own["round_ms"]), own["mib_per_s"]),
+            *(f"{plain:.1f} ({memory:.1f})" for plain, memory in ratios),
+            f"{bounds['tls_upload']}, {bounds['aes_256_gcm']}",
+            grew if cell["rounds"] >= 100 else "–",
+        ]
+        lines.append(f"| {cell['silos']} × {cell['params']:,} | {' | '.join(map(str, columns))} |")
+    return "\n".join(lines)
+
+
 def steps() -> str:
     """CPU time of a private step by each engine, against a plain one (benchmarks/dp_step.py)."""
     result = _result("dp_step")
@@ -236,6 +263,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "secagg": secagg,
     "streaming": streaming,
     "rounds": rounds,
+    "load": load,
     "steps": steps,
     "help": help_text,
 }

@@ -58,6 +58,9 @@ COMMANDS: dict[str, Lazy] = {
     "query": Lazy("sealsum.query_commands:query", "Ask for statistics, or metrics of a model, under DP."),
     "tune": Lazy("sealsum.tune_command:tune", "Search a job's settings on public, made-up or own records."),
     "diagnose": Lazy("sealsum.diagnosis.command:command", "Ask whether silos' data differ, and what to do."),
+    "simulate": Lazy(
+        "sealsum.comparison.simulate_command:command", "Run a job's rounds with many silos in one process."
+    ),
     "compare": Lazy("sealsum.comparison.command:command", "Compare algorithms on one partition, in memory."),
     "partition": Lazy("sealsum.partition.command:command", "Split a public table among simulated silos."),
     "chaos": Lazy("sealsum.chaos.command:command", "Kill a federation's processes and judge what it does."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +31,7 @@ from sealsum.simulator.options import job_of
 from sealsum.simulator.plan import RoundTerms, simulated_plan
 from sealsum.simulator.practice import Practice
 from sealsum.simulator.scored import LOWER_IS_BETTER, FigureName, Scored, score
+from sealsum.simulator.sums import RingSum, plain_ring_sum
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ADAPTERS
 
@@ -88,14 +89,17 @@ def federated(
     silos: Mapping[SiloId, Practice],
     seed: int,
     told: Callable[[], None] = lambda: None,
+    add: RingSum = plain_ring_sum,
 ) -> Run:
     """All rounds of a job, scored after each.
 
     Args:
-        name: of its algorithm, in the catalogue. told: called after each round.
+        name: of its algorithm, in the catalogue. told: called after each round. add: how encodings are added
+            up; the sum is the same.
     """
     try:
-        federation = federation_of(job, {silo: one.training for silo, one in silos.items()})
+        records = {silo: one.training for silo, one in silos.items()}
+        federation = replace(federation_of(job, records), add=add)
         held_out = {silo: one.held_out for silo, one in silos.items()}
         standing, curve = federation.at(first_model(job, seed)), []
         final: Mapping[FigureName, Scored] = {}
