@@ -183,7 +183,10 @@ async def _play(faults: Sequence[Fault], rounds: int, every_call_s: float) -> Co
         if fault.kind in CRASHES
     ]
     with tempfile.TemporaryDirectory() as root:
-        world = FaultyWorld(Path(root), ONE, faults=faults, every_call_s=every_call_s, crashes=points)
+        # A grace longer than a lost call keeps a silo away: who is waited for is invited, and rounds open.
+        world = FaultyWorld(
+            Path(root), ONE, grace_s=10.0, faults=faults, every_call_s=every_call_s, crashes=points
+        )
         spec = ONE.job_spec(parameters=5, rounds=rounds, round_deadline_s=60)
         firsts = {point.party: point for point in reversed(points) if point.party != "aggregator"}
         at_aggregator = [point for point in points if point.party == "aggregator"]
