@@ -184,8 +184,11 @@ async def test_a_standby_never_hands_a_connection_on_to_itself(engine: Engine) -
 async def test_a_standby_keeps_descriptors_for_itself(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def wait(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"here")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
 
     monkeypatch.setattr("aggregator.standby._PASSED_MAX", 3)
     holder = await asyncio.start_server(wait, "127.0.0.1", 0)
@@ -202,6 +205,11 @@ async def test_a_standby_keeps_descriptors_for_itself(
     assert await asyncio.wait_for(reader.read(), 10) == b"", "one too many"
     for one in (writer, *(each for _, each in opened)):
         one.close()
+        await one.wait_closed()
+    for reader, _ in opened:
+        await reader.read()
+    while standby._passing:
+        await asyncio.sleep(0.01)
     stopping.set()
     assert await standing_by is None
     holder.close()
