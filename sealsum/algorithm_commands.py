@@ -7,6 +7,7 @@ It prints ``sealsum.algorithms`` and knows nothing of its own.
 from __future__ import annotations
 
 import json
+import shutil
 import textwrap
 
 import click
@@ -15,6 +16,7 @@ from sealsum.algorithm_row import AlgorithmRow, Terms
 from sealsum.algorithms import CATALOGUE, DEFAULT, DEFAULT_PRIVATE
 
 _WIDTH = 100
+"""At most; less in a narrower terminal."""
 _LABEL = 14
 
 
@@ -23,10 +25,10 @@ def algorithm() -> None:
     """List the training algorithms that a job may name."""
 
 
-@algorithm.command("list")
+@algorithm.command("list", short_help="List every algorithm: what it does, costs and tells.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 def list_algorithms(as_json: bool) -> None:
-    """List every algorithm: its two halves, what it costs and tells, and whether it goes with DP."""
+    """List every algorithm: what it does, costs and tells, and whether it goes with DP."""
     if as_json:
         click.echo(json.dumps([_plain(name, row) for name, row in CATALOGUE.items()]))
         return
@@ -61,8 +63,9 @@ def _page(name: str, row: AlgorithmRow) -> str:
         ("with DP", _spoken(row.private) if row.private else f"refused: {row.refused}"),
     ]
     indent = " " * (_LABEL + 2)
+    width = min(_WIDTH, max(2 * _LABEL, shutil.get_terminal_size((_WIDTH, 0)).columns))
     body = [
-        textwrap.fill(text, _WIDTH, initial_indent=f"  {label:<{_LABEL}}", subsequent_indent=indent)
+        textwrap.fill(text, width, initial_indent=f"  {label:<{_LABEL}}", subsequent_indent=indent)
         for label, text in lines
     ]
     mark = {DEFAULT: " (the default without DP)", DEFAULT_PRIVATE: " (the default with DP)"}.get(name, "")

@@ -36,7 +36,7 @@ COMMANDS: dict[str, Lazy] = {
     "whoami": Lazy("sealsum.login_commands:whoami", "Show who you are at a server, and in which roles."),
     "read": Lazy("sealsum.read_commands:read", "Read jobs, evidence or a log at a server, as a person."),
     "token": Lazy("sealsum.token_commands:token", "Issue, list and revoke API tokens of a server."),
-    "keys": Lazy("sealsum.key_commands:keys", "Make a person's signing key; show its public half."),
+    "keys": Lazy("sealsum.key_commands:keys", "Make or show a person's signing key; renew a certificate."),
     "officer": Lazy("sealsum.officer_commands:officer", "Read and sign what a federation's officers decide."),
     "federation": Lazy("sealsum.federation_commands:federation", "Found a federation and enrol its parties."),
     "silo": Lazy(

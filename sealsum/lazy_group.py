@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import click
+from click.exceptions import NoSuchCommand
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,23 @@ class LazyGroup(click.Group):
         lazy = self.table.get(cmd_name)
         return super().get_command(ctx, cmd_name) if lazy is None else lazy.load()
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with commands that are not imported yet among those that may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Help from the summaries: listing commands loads none."""
         rows = [(name, lazy.summary) for name, lazy in self.table.items()]
+        room = formatter.width - 6 - max(len(name) for name in self.list_commands(ctx))
         for name in super().list_commands(ctx):
             command = super().get_command(ctx, name)
             if command is not None:
-                rows.append((name, command.get_short_help_str()))
+                rows.append((name, command.get_short_help_str(room)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

@@ -67,7 +67,7 @@ def list_profiles(as_json: bool) -> None:
         click.echo(f"{name:<{width}}  {purpose}")
 
 
-@policy.command()
+@policy.command(short_help="Print a threat model and its digest.")
 @_POLICY
 @_PARENTS
 @_JSON
@@ -81,7 +81,7 @@ def show(policy_name: str, parents: tuple[str, ...], as_json: bool) -> None:
     click.echo(loaded.text, nl=False)
 
 
-@policy.command()
+@policy.command(short_help="Check a threat model and report every fault.")
 @_POLICY
 @_PARENTS
 @_JSON
@@ -104,7 +104,7 @@ def lint(policy_name: str, parents: tuple[str, ...], as_json: bool) -> None:
         click.echo(f"note: {NEEDS_OPENFHE}")
 
 
-@policy.command()
+@policy.command(short_help="Say in sentences what a threat model protects against.")
 @_POLICY
 @_PARENTS
 @click.option("--table", "as_table", is_flag=True, help="Threat by threat, what each lock does against it.")
@@ -122,7 +122,7 @@ def explain(policy_name: str, parents: tuple[str, ...], as_table: bool, as_json:
         click.echo(str(explanation))
 
 
-@policy.command()
+@policy.command(short_help="Say field by field what AFTER changes of BEFORE.")
 @click.argument("before", metavar="NAME|FILE")
 @click.argument("after", metavar="NAME|FILE")
 @_PARENTS

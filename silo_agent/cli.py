@@ -6,6 +6,7 @@ import importlib
 from typing import ClassVar
 
 import click
+from click.exceptions import NoSuchCommand
 
 
 class SiloGroup(click.Group):
@@ -41,6 +42,15 @@ class SiloGroup(click.Group):
             command = getattr(importlib.import_module(self.lazy[cmd_name]), cmd_name.replace("-", "_"))
             return command if isinstance(command, click.Command) else None
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with commands that are not imported yet among those that may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from error
 
 
 @click.group(cls=SiloGroup)

@@ -19,7 +19,7 @@ from silo_agent.registration import least_records, registration_digest
 from silo_agent.settings import SiloSettings, read_settings
 
 
-@click.command()
+@click.command(short_help="List registered datasets and how much ε each has spent.")
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def datasets(config: Path, as_json: bool) -> None:

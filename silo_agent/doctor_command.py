@@ -15,7 +15,7 @@ _SIGNS = {"ok": ("ok     ", "green"), "warning": ("warning", "yellow"), "fault":
 _SKIPPED = ("skipped", None)
 
 
-@click.command()
+@click.command(short_help="Name what is wrong with this silo's set-up.")
 @config_option
 @click.option(
     "--idle",

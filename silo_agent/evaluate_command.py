@@ -30,7 +30,7 @@ _HELD_OUT = "patients whom the job held out, who were trained on nowhere in it"
 _EVERYBODY = "all patients here; the job held out nobody, so its model has seen those who took part"
 
 
-@click.command()
+@click.command(short_help="Measure JOB's model on this silo's own patients.")
 @config_option
 @click.option("--job", "asked", required=True, metavar="JOB", help="Its name, or 8 digits of its digest.")
 @click.option(

@@ -29,7 +29,7 @@ from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import read_settings
 
 
-@click.command()
+@click.command(short_help="Write this silo's signed evidence about JOB.")
 @config_option
 @click.option("--job", "asked", required=True, metavar="JOB", help="Its name, or 8 digits of its digest.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File to write.")

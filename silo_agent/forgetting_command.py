@@ -15,7 +15,7 @@ from silo_agent.personal.following import Followed, Following, forgotten
 from silo_agent.settings import read_settings
 
 
-@click.command()
+@click.command(short_help="Show what JOB's models have forgotten of each class.")
 @config_option
 @click.option("--job", "asked", required=True, metavar="JOB", help="Its name, or 8 digits of its digest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

@@ -41,7 +41,7 @@ def _registry(config: Path) -> Registry:
     return Registry(settings, load_identity(settings.state_dir))
 
 
-@click.command()
+@click.command(short_help="List the jobs that this silo was shown.")
 @config_option
 @click.option("--all", "ended", is_flag=True, help="Also jobs that have ended.")
 @_JSON
@@ -62,7 +62,7 @@ def jobs(config: Path, ended: bool, as_json: bool) -> None:
     Console().print(table)
 
 
-@click.command()
+@click.command(short_help="Say all that a person needs to decide about JOB.")
 @click.argument("asked", metavar="JOB")
 @config_option
 @_JSON
@@ -81,7 +81,7 @@ def show(asked: str, config: Path, as_json: bool) -> None:
     click.echo(as_text(parts))
 
 
-@click.command()
+@click.command(short_help="Approve JOB as it is.")
 @click.argument("asked", metavar="JOB")
 @config_option
 @_KEY
@@ -114,7 +114,7 @@ def approve(
     _decide("approve", asked, config, key_file, name, role, days, reason, as_json)
 
 
-@click.command()
+@click.command(short_help="Reject JOB, also while it runs.")
 @click.argument("asked", metavar="JOB")
 @config_option
 @_KEY

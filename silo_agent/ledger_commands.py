@@ -24,7 +24,7 @@ from silo_agent.ledger_options import find_ledger
 from silo_agent.settings import read_settings
 
 
-@click.command()
+@click.command(short_help="Show what each privacy budget was spent on, and what is left.")
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def budget(config: Path, as_json: bool) -> None:
@@ -75,7 +75,11 @@ class LedgerGroup(SiloGroup):
     }
 
 
-@click.group(cls=LedgerGroup, invoke_without_command=True)
+@click.group(
+    cls=LedgerGroup,
+    invoke_without_command=True,
+    short_help="Verify, show, restore or write off a dataset's ledger.",
+)
 @config_option
 @click.option("--dataset", help="Name of a dataset in the settings.")
 @click.option(

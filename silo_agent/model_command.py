@@ -20,7 +20,7 @@ from silo_agent.models.own import OwnModule
 from silo_agent.settings import read_settings
 
 
-@click.command()
+@click.command(short_help="Say what a job file must say of a torch module.")
 @click.argument("name", metavar="MODEL")
 @config_option
 @click.option(

@@ -25,7 +25,7 @@ _JOB = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="List this silo's own models.")
 @config_option
 @_JSON
 def models(config: Path, as_json: bool) -> None:
@@ -44,7 +44,7 @@ def models(config: Path, as_json: bool) -> None:
     Console().print(table)
 
 
-@click.command()
+@click.command(short_help="Show how one of this silo's own models was made.")
 @config_option
 @_JOB
 @click.option("--method", required=True, help="As 'silo models' lists it.")
@@ -68,7 +68,7 @@ def show_model(config: Path, asked: str, method: str, as_json: bool) -> None:
         click.echo(f"  {name} {one['shape']}, norm {one['norm']:.4g}")
 
 
-@click.command()
+@click.command(short_help="Show what JOB brought this silo, on patients held out.")
 @config_option
 @_JOB
 @click.option(

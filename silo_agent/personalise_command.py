@@ -29,7 +29,7 @@ from silo_agent.settings import read_settings
 JOB = "job"
 
 
-@click.command()
+@click.command(short_help="Fit JOB's model to this silo's own patients.")
 @config_option
 @click.option("--job", "asked", required=True, metavar="JOB", help="Its name, or 8 digits of its digest.")
 @click.option(

@@ -28,7 +28,7 @@ from silo_agent.settings import SiloSettings, read_settings
 _log = logging.getLogger(__name__)
 
 
-@click.command()
+@click.command(short_help="Serve jobs, under this silo's budget.")
 @config_option
 @click.option("--until-idle", is_flag=True, help="End when the job that was served is over.")
 @click.pass_context

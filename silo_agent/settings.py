@@ -139,7 +139,9 @@ def read_settings(path: Path) -> SiloSettings:
         with path.open("rb") as file:
             raw = file.read(_MAX_SETTINGS_BYTES + 1)
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read ({error.strerror})") from error
+        raise ConfigurationError(
+            f"{path}: cannot be read ({error.strerror}); say where the silo's settings are with --config"
+        ) from error
     if len(raw) > _MAX_SETTINGS_BYTES:
         raise ConfigurationError(f"{path}: expected at most {_MAX_SETTINGS_BYTES} bytes")
     try:

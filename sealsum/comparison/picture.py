@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from privacy.errors import ConfigurationError
 from sealsum.comparison.report import BASELINES, Report
@@ -72,6 +73,7 @@ def _curves(axes: Axes, rows: list[dict[str, Any]], report: Report, colours: dic
     for target in report["targets"]:
         axes.axhline(target, color=RULE, linewidth=0.8, zorder=0)
     axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(f"{first}, mean over silos")
     axes.set_title("how they learn", fontsize=10, loc="left")
     axes.legend(frameon=False, fontsize=8, ncols=2 if len(rows) > 6 else 1, loc="lower right")

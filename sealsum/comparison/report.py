@@ -72,7 +72,9 @@ def table_of(report: Report) -> Table:
     figures, targets = report["figures"], report["targets"]
     seeds = max((len(row["seeds"]) for row in report["rows"]), default=0)
     table = Table(title=report["split"], caption=_caption(seeds, figures))
-    table.add_column("algorithm")
+    table.add_column(
+        "algorithm", no_wrap=True, min_width=max(len(row["algorithm"]) for row in report["rows"])
+    )
     for said in (figures[0] if figures else "figure", "worst silo", "variance", *figures[1:]):
         table.add_column(said, justify="right")
     for target in targets:
@@ -88,21 +90,19 @@ def table_of(report: Report) -> Table:
 def _caption(seeds: int, figures: Sequence[FigureName]) -> str:
     lower = [name for name in figures if name in LOWER_IS_BETTER]
     better = f"; of {', '.join(lower)} lower is better" if lower else ""
-    return (
-        f"means over silos ± standard deviation over {seeds} seed(s); variance between silos; bytes a "
-        "silo and "
-        f"round{better}"
-    )
+    spread = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
+    return f"means over silos{spread}; variance between silos; bytes a silo and round{better}"
 
 
 def _cells(row: Mapping[str, Any], figures: Sequence[FigureName], targets: Sequence[float]) -> list[str]:
     cells = [row["algorithm"]]
     if not row["seeds"]:
-        return [f"{row['algorithm']}: {'; '.join(row['failures'])}"]
+        return [*cells, "did not run"]
     first = row[figures[0]]
-    cells += [_shown(first["mean_over_silos"]), _shown(first["worst_silo"])]
+    seeds = len(row["seeds"])
+    cells += [_shown(first["mean_over_silos"], seeds), _shown(first["worst_silo"], seeds)]
     cells.append(f"{first['variance_between_silos']['mean']:.4f}")
-    cells += [_shown(row[name]["mean_over_silos"]) for name in figures[1:]]
+    cells += [_shown(row[name]["mean_over_silos"], seeds) for name in figures[1:]]
     for target in targets:
         reached = row.get("rounds_to", {}).get(f"{target:g}")
         cells.append("" if reached is None else _reached(reached))
@@ -110,8 +110,8 @@ def _cells(row: Mapping[str, Any], figures: Sequence[FigureName], targets: Seque
     return cells
 
 
-def _shown(one: Mapping[str, float]) -> str:
-    return f"{one['mean']:.3f} ±{one['spread']:.3f}"
+def _shown(one: Mapping[str, float], seeds: int) -> str:
+    return f"{one['mean']:.3f}" + (f" ±{one['spread']:.3f}" if seeds > 1 else "")
 
 
 def _reached(one: Mapping[str, Any]) -> str:

@@ -62,7 +62,7 @@ def simulate(
     For records that may lie in one place. Each silo's model alone, the federated one, a personal one and a
     pooled one are scored on held-out records. Nothing is charged.
     """
-    drift = [] if job is None else _refused_drift(job, tables)
+    drift = [] if job is None or hospitals else _refused_drift(job, tables)
     source = source_of(job, tables, hospitals, split, silos, alpha, shards, least, seed)
     if rounds is not None:
         source.tree["rounds"] = max(rounds, 1)

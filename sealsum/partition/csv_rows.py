@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from privacy.errors import ConfigurationError
 from sealsum.partition.splits import Partition, Table, principal_component
 
 MOST_CLASSES = 100
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,11 @@ class CsvRows:
             ConfigurationError: there is no such column.
         """
         if self.columns.count(column) != 1:
+            near = difflib.get_close_matches(column, self.columns, _MOST_NAMED) or self.columns[:_MOST_NAMED]
+            rest = ", …" if len(near) < len(self.columns) else ""
             raise ConfigurationError(
-                f"{self.path}: expected one column {column!r}, got {', '.join(self.columns)}"
+                f"{self.path}: expected one column {column!r}, got {self.columns.count(column)} among"
+                f" {len(self.columns)} ({', '.join(near)}{rest}); correct the name"
             )
         return self.columns.index(column)
 

@@ -186,7 +186,9 @@ def _natural(table: Table, asked: Asked, random: np.random.Generator) -> NDArray
     """Whose a record is says a column; more groups than silos are joined, the largest to the emptiest
     silo."""
     if table.groups is None:
-        raise ConfigurationError("natural: expected the column that says whose each record is; name one")
+        raise ConfigurationError(
+            "natural: expected the column that says whose each record is, got none; name it with --by"
+        )
     sizes = np.bincount(table.groups)
     if len(sizes) < asked.silos:
         raise ConfigurationError(

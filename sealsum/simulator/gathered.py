@@ -97,8 +97,13 @@ def read_tree(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: expected UTF-8 text") from error
     tree, findings = read_yaml(text)
-    if findings or not isinstance(tree, dict):
+    if findings:
         raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
+    if not isinstance(tree, dict):
+        raise ConfigurationError(
+            f"{path}: expected a job file (YAML of `field: value`), got other text; give JOB.yaml before"
+            " tables"
+        )
     return tree
 
 

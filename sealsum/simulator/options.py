@@ -63,8 +63,14 @@ def source_of(
     Raises:
         ConfigurationError: neither or both of a job and --hospitals; as ``gathered``.
     """
-    if hospitals_asked == (job is not None) or (hospitals_asked and (tables or split)):
-        raise ConfigurationError("expected JOB.yaml and tables, or --hospitals alone; give one of both")
+    if hospitals_asked and (job is not None or split):
+        raise ConfigurationError(
+            "--hospitals: expected alone, got a job, tables or --split as well; leave one of both out"
+        )
+    if job is None and not hospitals_asked:
+        raise ConfigurationError(
+            "expected JOB.yaml and tables, or --hospitals, got neither; give one of both"
+        )
     if job is None:
         return Source(dict(HOSPITALS_JOB), hospitals())
     tree = read_tree(job)

@@ -32,8 +32,15 @@ def examine(config: Path, idle_s: float) -> Report:
         settings = read_settings(config)
         egress = egress_of(settings)
     except ConfigurationError as error:
-        told = "correct the fields named; docs/operating-a-silo.md has a whole file"
-        report.fault("settings", str(config), expected, " ".join(str(error).split()), told, LOCAL)
+        told = "correct what is named; docs/operating-a-silo.md has a whole file"
+        report.fault(
+            "settings",
+            str(config),
+            expected,
+            " ".join(str(error).removeprefix(f"{config}: ").split()),
+            told,
+            LOCAL,
+        )
         return report
     report.ok("settings", str(config), expected, f"{len(settings.datasets)} dataset(s)")
     identity, own = look_at_machine(settings, report, datetime.now(UTC))

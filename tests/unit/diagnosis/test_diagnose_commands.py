@@ -222,3 +222,29 @@ def test_tables_without_a_split_and_a_split_of_several_are_refused(tmp_path: Pat
         gathered([table], SCHEMA)
     done = CliRunner().invoke(cli, ["compare"])
     assert "--hospitals" in done.output
+
+
+def test_a_table_in_the_place_of_the_job_file_is_told_so(tmp_path: Path) -> None:
+    table = _table(tmp_path / "a.csv", 20, 0.5)
+    done = CliRunner().invoke(cli, ["diagnose", "simulate", str(table), str(table)])
+    assert done.exit_code == 78
+    assert "expected a job file" in done.output
+    assert "give JOB.yaml before tables" in done.output
+
+
+def test_the_hospitals_come_without_a_job(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("job: x\n", encoding="utf-8")
+    done = CliRunner().invoke(cli, ["diagnose", "simulate", str(job), "--hospitals"])
+    assert done.exit_code == 78
+    assert "--hospitals: expected alone" in done.output
+
+
+def test_a_comparison_names_its_algorithms_whole_at_80_columns_and_one_seed_has_no_spread() -> None:
+    arguments = ["compare", "--hospitals", "--rounds", "1", "--seeds", "1"]
+    names = ("sqrt_n_over_divergence", "fedavg")
+    arguments += [word for name in names for word in ("--algorithm", name)]
+    done = CliRunner().invoke(cli, arguments, env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    assert all(name in done.output for name in names)
+    assert "±" not in done.output

@@ -192,3 +192,13 @@ def test_the_command_writes_a_table_a_silo_a_picture_and_the_numbers(kind: str, 
     again = CliRunner().invoke(cli, arguments)
     assert again.exit_code != 0
     assert "is there already" in again.output
+
+
+def test_of_many_columns_the_nearest_to_a_mistyped_one_are_named(tmp_path: Path) -> None:
+    names = [*(f"p{number}" for number in range(64)), "digit"]
+    path = tmp_path / "digits.csv"
+    path.write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n", encoding="utf-8")
+    arguments = ["partition", str(path), "--kind", "iid", "--label", "digitt", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 78
+    assert "expected one column 'digitt', got 0 among 65 (digit, …); correct the name" in done.output

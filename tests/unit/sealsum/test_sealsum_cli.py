@@ -35,6 +35,26 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.parametrize(
+    ("mistyped", "meant"), [(["algoritm"], "algorithm"), (["silo", "personalize"], "personalise")]
+)
+def test_a_mistyped_command_is_told_what_was_meant(mistyped: list[str], meant: str) -> None:
+    done = CliRunner().invoke(cli, mistyped)
+    assert done.exit_code == 2
+    assert f"Did you mean '{meant}'?" in done.output
+
+
+@pytest.mark.parametrize("group", ["silo", "policy", "algorithm"])
+def test_no_summary_of_a_group_is_cut_short_at_80_columns(group: str) -> None:
+    done = CliRunner().invoke(cli, [group, "--help"], terminal_width=80)
+    assert "..." not in done.output.split("Commands:")[1]
+
+
+def test_the_catalogue_fits_a_terminal_of_80_columns() -> None:
+    done = CliRunner().invoke(cli, ["algorithm", "list"], env={"COLUMNS": "80"})
+    assert max(len(line) for line in done.output.splitlines()) <= 80
+
+
 def test_help_names_every_command_and_loads_none_of_their_modules() -> None:
     code = (
         "import sys\nfrom sealsum.cli import main\nsys.argv = ['sealsum', '--help']\n"
