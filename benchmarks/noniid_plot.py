@@ -21,7 +21,8 @@ def plot(dataset: str, runs: Mapping[str, Mapping[str, list[SeedRun]]], path: Pa
             means = [np.mean([one.curve[number] for one in found]) for number in rounds]
             axes.plot([int(number) for number in rounds], means, linewidth=1.2, label=algorithm)
         tops = [one.final for found in by_algorithm.values() for one in found]
-        axes.set_ylim(bottom=max(0.0, min(tops) - 12), top=min(100.0, max(tops) + 1))
+        highest = max(max(one.curve.values()) for found in by_algorithm.values() for one in found)
+        axes.set_ylim(bottom=max(0.0, min(tops) - 12), top=min(100.0, highest + 1))
         axes.set_title(partition, fontsize=10)
         axes.set_xlabel("round")
         axes.set_ylabel("% of variance explained" if partition == "stores" else "% right")
