@@ -27,6 +27,7 @@ def test_a_way_in_beside_the_routes_does_not_start() -> None:
     app = bare_app("test", RegistrarRoute)
     app.get("/v1/charter")(answer)
     app.post("/v1/enroll")(answer)
+    app.post("/v1/renew")(answer)
     assert_all_guarded(app, REGISTRAR)
     app.mount("/static", answer)
     with pytest.raises(ConfigurationError, match=r"without a row: Mount\(path='/static'"):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aggregator.server_step import STEPS as SERVER_STEPS
+from aggregator.server_step import Moment, Opened
 from privacy.errors import Unprocessable
 from privacy.ids import SiloId
 from privacy.plan import DpTerms
+from privacy.secagg.vectors import VectorName
+from privacy.vector_terms import HESSIAN
 from silo_agent.algorithms.dp_fedavg import dp_fedavg
 from silo_agent.algorithms.fedavg import fedavg
 from silo_agent.algorithms.memory import Memory
@@ -205,13 +209,13 @@ def test_a_few_newton_steps_equal_training_on_all_records_together() -> None:
 
 
 def test_a_hessian_that_is_not_positive_ends_the_round_by_name() -> None:
-    world = federation(terms("newton", local_steps=1, weights="uniform"))
-    flat = {silo: records_of(0) for silo in SILOS}
-    for records in flat.values():
-        records.features[:, 1] = records.features[:, 0]
-    broken = type(world)(world.terms, world.adapter, flat)
+    # [[1, 2], [2, 1]] has the eigenvalues 3 and −1.
+    further = {VectorName(HESSIAN): np.array([1.0, 2.0, 1.0])}
+    opened = Opened(np.zeros(2, dtype=np.float32), np.array([1.0, 1.0]), 1.0, further)
     with pytest.raises(Unprocessable, match=r"raise training\.server\.ridge"):
-        run(broken)
+        SERVER_STEPS["newton"](opened, {}, terms("newton", local_steps=1), Moment(1, 2, 0))
+    ridged = terms("newton", local_steps=1, server={"ridge": 2.0})
+    assert SERVER_STEPS["newton"](opened, {}, ridged, Moment(1, 2, 0)).model == pytest.approx([0.2, 0.2])
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])

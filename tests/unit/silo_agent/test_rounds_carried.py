@@ -71,12 +71,12 @@ def _run(servers: Carrying, tmp_path: Path, rounds: int = 3) -> tuple[int, Round
         agent.close()
 
 
-def test_a_job_asks_for_one_offer_and_one_model_whatever_its_rounds(
+def test_a_job_asks_for_one_offer_and_its_first_and_last_model_whatever_its_rounds(
     servers: Carrying, tmp_path: Path
 ) -> None:
     code, _ = _run(servers, tmp_path)
     assert code == EXIT_DONE
-    assert (servers.asked.count("offers"), servers.asked.count("models")) == (1, 1)
+    assert (servers.asked.count("offers"), servers.asked.count("models")) == (1, 2)
     assert servers.asked.count("rounds") == 3
     assert len([path for path in servers.uploads if path.endswith("/parts/0")]) == 3
     assert not servers.refusals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
@@ -81,7 +82,8 @@ class Silo:
                 for name, terms in datasets.items()
             },
         }
-        self._path.write_text(yaml.safe_dump(document))
+        # What datasets share is written out: silo.yaml takes no aliases.
+        self._path.write_text(yaml.safe_dump(json.loads(json.dumps(document))))
 
     @property
     def settings(self) -> SiloSettings:
