@@ -159,7 +159,8 @@ class Desk:
             raise NotAllowed(f"step {step}: it is not for silo {silo}")
         async with known.turns[silo]:
             # (2), (3)
-            before = known.answers.get(silo) or self._kept.get(step, {}).get(silo)
+            # An answer may be no message at all: "here are my files" of threshold_*.
+            before = known.answers.get(silo, self._kept.get(step, {}).get(silo))
             if before == tuple(messages):
                 return False
             if before is not None:
