@@ -317,10 +317,10 @@ def test_a_real_aggregator_survives_a_kill_of_itself_and_of_its_database(
         with client(researcher, address) as caller:
             assert caller.get("/v1/jobs/heart").json()["state"] == "waiting"
             assert caller.get("/readyz").status_code == 200
-            # A loop in the middle of a job ends with its database, to be started again; an idle one waits.
+            # A database that goes away is waited for; meanwhile the server says that it is not ready.
             until_idle(process)
             cluster.stop(signal.SIGQUIT)
-            assert caller.get("/readyz").status_code == 500
+            assert caller.get("/readyz").status_code == 503
             cluster.start()
             assert caller.get("/readyz").status_code == 200
         process.send_signal(signal.SIGTERM)

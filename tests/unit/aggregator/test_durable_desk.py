@@ -113,3 +113,16 @@ async def test_messages_of_a_step_that_opens_something_are_never_written(tmp_pat
         assert set(kept_desk(view, CTX).closed) == {"first"}
     store.close()
     assert b"a share of a mask" not in b"".join(path.read_bytes() for path in tmp_path.glob("server.db*"))
+
+
+@on_loop
+async def test_an_answer_of_no_message_counts_once_however_often_it_comes(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    with store.write() as transaction:
+        transaction.add_round(CTX, JobId("heart"), 1, "collecting")
+    desk = desk_of(store)
+    desk.open("first", {ONE: ()}, Believing().accept)
+    assert await desk.receive("first", ONE, [])
+    assert desk.close("first") == (ONE,)
+    assert not await desk.receive("first", ONE, []), "its retry, as any other's, is no late answer"
+    store.close()
