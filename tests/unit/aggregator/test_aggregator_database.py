@@ -72,7 +72,6 @@ def test_tls_to_another_machine_is_verified_without_being_asked_for(url: str, ss
 
 
 def test_a_database_that_does_not_answer_is_a_configuration_error(tmp_path: Path) -> None:
-    pytest.importorskip("psycopg")
     with pytest.raises(ConfigurationError, match="expected a database there"):
         open_database(f"postgresql+psycopg://sealsum@/x?host={tmp_path}")
     with pytest.raises(ConfigurationError, match="expected a database there"):
