@@ -20,10 +20,18 @@ LabelKind: TypeAlias = Literal["classes", "real", "mask", "cox", "exponential"]
 LEAST_SIDE: Final = 4
 
 
-class Label(Frozen):
+class _OneColumn(Frozen):
+    column: Column
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The label's own columns."""
+        return (self.column,)
+
+
+class Label(_OneColumn):
     """Binary label: 1 where the column's number is above ``threshold``."""
 
-    column: Column
     threshold: Real
 
     @property
@@ -41,16 +49,10 @@ class Label(Frozen):
         """One logit tells two classes apart."""
         return 1
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The label's own columns."""
-        return (self.column,)
 
-
-class ClassLabel(Frozen):
+class ClassLabel(_OneColumn):
     """One of a public list of classes, which a record's cell names; class k is the k-th of them, from 0."""
 
-    column: Column
     categories: Annotated[tuple[Cell, ...], Field(min_length=2, max_length=1000)]
 
     @property
@@ -68,11 +70,6 @@ class ClassLabel(Frozen):
         """One logit tells two classes apart, and K > 2 classes take one each."""
         return 1 if self.classes == 2 else self.classes
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The label's own columns."""
-        return (self.column,)
-
     @model_validator(mode="after")
     def _classes_are_distinct(self) -> Self:
         if len(set(self.categories)) != len(self.categories):
@@ -80,13 +77,12 @@ class ClassLabel(Frozen):
         return self
 
 
-class RealLabel(Frozen):
+class RealLabel(_OneColumn):
     """A number (regression), mapped from its public range [low, high] to [−1, 1]; outside it is clamped.
 
     Models predict on that scale; reports of metrics are in the column's own unit again.
     """
 
-    column: Column
     low: Real
     high: Real
 
@@ -99,11 +95,6 @@ class RealLabel(Frozen):
     def outputs(self) -> int:
         """The number."""
         return 1
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The label's own columns."""
-        return (self.column,)
 
     @model_validator(mode="after")
     def _range_is_a_range(self) -> Self:
