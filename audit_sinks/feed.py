@@ -12,8 +12,8 @@ from privacy.errors import LedgerDamaged
 from privacy.transparency.checkpoint import LogHead
 from privacy.transparency.leaf import Record, parse_record
 
-RECENT: Final = 4096
-"""Entries kept in memory; a sink that is further behind has them read from the log."""
+RECENT: Final = 512
+"""Entries kept in memory, some 4 KiB each; a sink that is further behind has them read from the log."""
 BATCH: Final = 256
 """Entries handed to a sink at once."""
 
