@@ -32,12 +32,12 @@ def outcome_sums(asked: Outcome, records: Records, scores: Vector) -> Vector:
     known = np.isfinite(scores).all(axis=1) & _is_a_label(records, labels)
     scores, labels, shares = scores[known], labels[known], shares_of(records)[known]
     if isinstance(asked, LossMetric):
-        return _mean(shares, _within(_losses(records, scores, labels) / asked.cap))
+        return _mean(shares, _within(_losses(records, scores, labels), asked.cap))
     if isinstance(asked, DiceMetric):
         return _mean(shares, _dice(scores, labels, asked.threshold))
     if isinstance(asked, ErrorMetric):
         # Labels span [−1, 1]: an error of the whole range is 2.
-        error = _within(np.abs(scores[:, 0] - labels[:, 0]) / (2.0 * asked.cap))
+        error = _within(np.abs(scores[:, 0] - labels[:, 0]), 2.0 * asked.cap)
         return np.array([shares.sum(), shares @ error, shares @ np.square(error)])
     return _survival(asked, scores[:, 0], labels, shares)
 
@@ -69,9 +69,10 @@ def _mean(shares: Vector, values: Vector) -> Vector:
     return np.array([shares.sum(), shares @ values])
 
 
-def _within(values: Vector) -> Vector:
-    """Values in [0, 1]; what is beyond counts as the nearer end, and NaN as 1."""
-    return np.maximum(np.where(values < 1.0, values, 1.0), 0.0)
+def _within(values: Vector, cap: float) -> Vector:
+    """values / cap in [0, 1]; what is beyond counts as the nearer end, and NaN as 1."""
+    # Clipped before the division: a score may be as large as float64 has numbers, and its quotient larger.
+    return np.maximum(np.where(values < cap, values, cap), 0.0) / cap
 
 
 def _survival(asked: ConcordanceMetric, hazards: Vector, labels: Vector, shares: Vector) -> Vector:

@@ -92,3 +92,17 @@ def test_one_patient_moves_them_by_at_most_c(kind: LabelKind, data: st.DataObjec
     assert job.dp is not None
     assert np.all(np.isfinite(moved))
     assert np.linalg.norm(moved) <= job.dp.clip_l2 * SUM_MARGIN
+
+
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("score", [np.finfo(np.float64).max, np.finfo(np.float64).min, 1e200])
+def test_a_score_as_large_as_numbers_go_moves_them_no_further(kind: LabelKind, score: float) -> None:
+    job, outputs = JOBS[kind], LABELS[kind].outputs
+    width = {"mask": (outputs,), "exponential": (2,), "cox": (2,)}.get(kind, ())
+    features = np.zeros((1, len(job.data.features)), dtype=np.float32)
+    labels = np.zeros((1, *width), dtype=np.float32)
+    records = Records(features, labels, units=np.zeros(1, dtype=np.int64), kind=kind)
+    moved = _moved(job, records, np.full((1, outputs), score))
+    assert job.dp is not None
+    assert np.all(np.isfinite(moved))
+    assert np.linalg.norm(moved) <= job.dp.clip_l2 * SUM_MARGIN
