@@ -45,7 +45,7 @@ from aggregator.web_logs import add_log_routes
 from aggregator.web_readiness import add_readiness_routes
 from aggregator.web_share_server import share_server_app
 from aggregator.witnesses import Witnesses
-from audit_sinks.settings import sinks_or_default
+from policies.audit_sinks.settings import sinks_or_default
 from privacy.errors import ConfigurationError
 from privacy.keystore import Identity, load_identity, read_file
 from privacy.plan import SchemeName

@@ -16,9 +16,9 @@ from aggregator.meters import ServerMeters
 from aggregator.settings import ServerSettings
 from aggregator.state import AggregatorState
 from aggregator.store import Store
-from health.checks import Check, assert_in_force, assert_room
-from health.listener import HealthListener
-from health.settings import STATE_FREE_BYTES
+from policies.health.checks import Check, assert_in_force, assert_room
+from policies.health.listener import HealthListener
+from policies.health.settings import STATE_FREE_BYTES
 from privacy.errors import SealsumError
 from privacy.roster import Charter
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from prometheus_client import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from health.meters import Meters
+from policies.health.meters import Meters
 from privacy.transparency.leaf import Record
 
 _ROUND_S: Final = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000)

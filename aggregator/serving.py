@@ -20,7 +20,7 @@ from aggregator.peers import post_renewal
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings, load_settings
 from aggregator.standby import turn, while_held
 from aggregator.web_server import bind, serve
-from health.renewal import Upkeep
+from policies.health.renewal import Upkeep
 from privacy.keystore import Identity
 from privacy.renewal import SignedRenewal
 

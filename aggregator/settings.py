@@ -12,8 +12,8 @@ from pydantic_core import ErrorDetails
 
 from aggregator.database import checked_url
 from aggregator.operators.settings import OidcSettings, OperatorsSettings
-from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
-from health.settings import HealthSettings
+from policies.audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
+from policies.health.settings import HealthSettings
 from policies.settings_yaml import parse_settings
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError

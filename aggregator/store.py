@@ -28,9 +28,9 @@ from aggregator.statements import (
     PHASE,
     SET_PHASE,
 )
-from audit_sinks.feed import Feed
-from audit_sinks.settings import WAIT_S, SinkSettings
-from audit_sinks.sinks import AuditSinks, Taken
+from policies.audit_sinks.feed import Feed
+from policies.audit_sinks.settings import WAIT_S, SinkSettings
+from policies.audit_sinks.sinks import AuditSinks, Taken
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound
 from privacy.ids import Context, Digest, JobId, PartyId

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from health.certificate import renew as renew_certificate
+from policies.health.certificate import renew as renew_certificate
 from privacy.errors import ConfigurationError
 from privacy.identity import SigningKey
 from privacy.keystore import load_identity, read_secret, write_secret

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from audit_sinks.ocsf import ocsf_line
+from policies.audit_sinks.ocsf import ocsf_line
 from privacy.errors import ConfigurationError, LedgerDamaged
 from privacy.transparency.leaf import parse_record
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from audit_sinks.settings import sinks_or_default
-from audit_sinks.sinks import AuditSinks
+from policies.audit_sinks.settings import sinks_or_default
+from policies.audit_sinks.sinks import AuditSinks
 from policies.loader import LoadedPolicy
 from privacy.transparency.leaf import Record
 from silo_agent.log import SiloLog

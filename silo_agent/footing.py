@@ -5,8 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from health.checks import assert_room
-from health.settings import STATE_FREE_BYTES
+from policies.health.checks import assert_room
+from policies.health.settings import STATE_FREE_BYTES
 from privacy.errors import ConfigurationError
 from silo_agent.data.sources import assert_readable
 from silo_agent.durable import private_directory

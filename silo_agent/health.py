@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from health.checks import Check, assert_in_force, assert_room
-from health.listener import HealthListener
-from health.settings import STATE_FREE_BYTES
+from policies.health.checks import Check, assert_in_force, assert_room
+from policies.health.listener import HealthListener
+from policies.health.settings import STATE_FREE_BYTES
 from privacy.errors import SealsumError
 from privacy.keystore import Identity
 from silo_agent.agent import Agent

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from audit_sinks.feed import Feed
+from policies.audit_sinks.feed import Feed
 from privacy.errors import (
     ConfigurationError,
     LedgerDamaged,

@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client import Histogram
 
-from health.meters import Meters
+from policies.health.meters import Meters
 
 _TRAINING_S = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from health.certificate import Post
+from policies.health.certificate import Post
 from privacy.keystore import Identity
 from privacy.renewal import MAX_RENEWED_BYTES, RENEW_PATH, SignedRenewal
 from silo_agent.egress import Egress

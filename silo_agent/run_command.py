@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from health.renewal import Upkeep
+from policies.health.renewal import Upkeep
 from privacy.errors import ConfigurationError
 from privacy.keystore import load_identity
 from silo_agent.agent import Agent

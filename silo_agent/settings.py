@@ -13,8 +13,8 @@ from typing import Annotated, Final, Literal, Self
 import yaml
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
-from health.settings import HealthSettings
+from policies.audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
+from policies.health.settings import HealthSettings
 from policies.settings_yaml import parse_settings
 from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from health.checks import free_bytes, read_certificate
-from health.settings import STATE_FREE_BYTES
+from policies.health.checks import free_bytes, read_certificate
+from policies.health.settings import STATE_FREE_BYTES
 from policies.loader import LoadedPolicy
 from privacy.keystore import Identity, load_identity
 from silo_agent.data.sources import assert_readable, columns_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aggregator.assembly import Aggregator
-from audit_sinks.sinks import Taken
+from policies.audit_sinks.sinks import Taken
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.errors import Conflict, LedgerDamaged
 from privacy.ids import Context, Digest

@@ -10,8 +10,8 @@ import pytest
 
 from aggregator.assembly import Aggregator, assemble_share_server
 from aggregator.settings import ShareServerSettings
-from audit_sinks.jsonl import JsonlSink
-from audit_sinks.settings import SinkSettings, SyslogSinkSettings
+from policies.audit_sinks.jsonl import JsonlSink
+from policies.audit_sinks.settings import SinkSettings, SyslogSinkSettings
 from privacy.errors import ConfigurationError
 from privacy.plan import JobSpec
 from privacy.transparency.leaf import parse_record

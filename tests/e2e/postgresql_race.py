@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from aggregator.audit_log import AuditLog, Overtaken
 from aggregator.store import Store
-from audit_sinks.sinks import Taken
+from policies.audit_sinks.sinks import Taken
 from privacy.errors import Conflict
 from privacy.identity import SigningKey
 from privacy.ids import Context, Digest, PartyId

@@ -26,7 +26,7 @@ from aggregator.audit_log import Overtaken
 from aggregator.settings import ShareServerSettings
 from aggregator.store import Store
 from aggregator.tables import seeds
-from audit_sinks.sinks import Taken
+from policies.audit_sinks.sinks import Taken
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, Conflict
 from privacy.identity import SigningKey

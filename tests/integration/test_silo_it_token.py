@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from aggregator.enrolment.certificates import CertificateAuthority, Subject
 from aggregator.enrolment.messages import EnrolRequest
 from aggregator.operators.callers import certificate_key
-from health.certificate import renew
+from policies.health.certificate import renew
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, SignatureRejected
 from privacy.identity import SigningKey, verify_signature

@@ -15,8 +15,8 @@ from aggregator.assembly import assemble_aggregator, assemble_share_server
 from aggregator.health import ServerHealth
 from aggregator.meters import Counting, ServerMeters
 from aggregator.settings import AggregatorSettings, ShareServerSettings
-from health.listener import HealthListener
-from health.settings import HealthSettings
+from policies.health.listener import HealthListener
+from policies.health.settings import HealthSettings
 from tests.federation import Federation
 from tests.health_world import documented, get, shown, value
 

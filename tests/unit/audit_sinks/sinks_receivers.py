@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from audit_sinks.entry import Entry
-from audit_sinks.feed import Feed
+from policies.audit_sinks.entry import Entry
+from policies.audit_sinks.feed import Feed
 from privacy.ids import Digest
 from privacy.transparency.checkpoint import LogHead
 from privacy.transparency.leaf import Record, new_record

@@ -13,13 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_sinks.delivery import Delivery
-from audit_sinks.entry import Entry
-from audit_sinks.feed import BATCH, RECENT
-from audit_sinks.jsonl import JsonlSink
-from audit_sinks.position import Position
-from audit_sinks.settings import JsonlSinkSettings, SinkSettings, SyslogSinkSettings, sinks_or_default
-from audit_sinks.sinks import AuditSinks
+from policies.audit_sinks.delivery import Delivery
+from policies.audit_sinks.entry import Entry
+from policies.audit_sinks.feed import BATCH, RECENT
+from policies.audit_sinks.jsonl import JsonlSink
+from policies.audit_sinks.position import Position
+from policies.audit_sinks.settings import (
+    JsonlSinkSettings,
+    SinkSettings,
+    SyslogSinkSettings,
+    sinks_or_default,
+)
+from policies.audit_sinks.sinks import AuditSinks
 from policies.findings import PolicyRefusal
 from privacy.errors import ConfigurationError
 from tests.unit.audit_sinks.sinks_receivers import ORIGIN, Book, Receiver, entry, receiving, wait_for

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from audit_sinks.ocsf import API, FINDING, LIFECYCLE, OCSF, ocsf_event, ocsf_line
+from policies.audit_sinks.ocsf import API, FINDING, LIFECYCLE, OCSF, ocsf_event, ocsf_line
 from silo_agent.log import Kind
 from tests.unit.audit_sinks.sinks_receivers import ORIGIN, record
 

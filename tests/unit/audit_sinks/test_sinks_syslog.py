@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from audit_sinks.settings import SyslogSinkSettings
-from audit_sinks.syslog import SyslogSink, octet_counted, syslog_message
+from policies.audit_sinks.settings import SyslogSinkSettings
+from policies.audit_sinks.syslog import SyslogSink, octet_counted, syslog_message
 from tests.unit.audit_sinks.sinks_receivers import (
     ORIGIN,
     Receiver,

@@ -19,9 +19,9 @@ from aggregator.enrolment.certificates import Subject, chain_pem
 from aggregator.enrolment.messages import EnrolRequest
 from aggregator.enrolment.registrar import Registrar
 from aggregator.enrolment.replacing_ca import own_issuer, replace_ca
-from health.certificate import due_at, renew, retry_after
-from health.meters import Meters
-from health.renewal import Upkeep
+from policies.health.certificate import due_at, renew, retry_after
+from policies.health.meters import Meters
+from policies.health.renewal import Upkeep
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, SealsumError, SignatureRejected
 from privacy.identity import SigningKey

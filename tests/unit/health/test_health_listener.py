@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from health import checks
-from health.checks import Check, assert_room
-from health.listener import HealthListener
-from health.meters import Meters
-from health.settings import HealthSettings
+from policies.health import checks
+from policies.health.checks import Check, assert_room
+from policies.health.listener import HealthListener
+from policies.health.meters import Meters
+from policies.health.settings import HealthSettings
 from privacy.errors import ConfigurationError, SealsumError
 from tests.health_world import get, value
 

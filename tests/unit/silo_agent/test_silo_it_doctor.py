@@ -241,7 +241,7 @@ def test_a_state_directory_that_others_can_look_into_or_that_is_full(
     site.state().chmod(0o700)
     monkeypatch.setattr(machine, "free_bytes", lambda _path: 300 << 20)
     assert "300 MiB" in fault(examine(config, 0), "state_dir", "warning").got
-    monkeypatch.setattr("health.checks.free_bytes", lambda _path: 1 << 20)
+    monkeypatch.setattr("policies.health.checks.free_bytes", lambda _path: 1 << 20)
     assert "got 1 MiB" in fault(examine(config, 0), "state_dir").got
 
 

@@ -79,7 +79,7 @@ def test_an_agent_that_hears_its_servers_is_ready(running: Running) -> None:
 def test_a_full_disk_makes_the_agent_unready_and_its_silo_refuse_the_round_uncharged(
     servers: Loopback, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("health.checks.free_bytes", lambda _directory: 1 << 20)
+    monkeypatch.setattr("policies.health.checks.free_bytes", lambda _directory: 1 << 20)
     assert get(running.url, "/readyz").status_code == 503
     plan = servers.open_round(servers.job(rounds=1))
     servers.ended = True

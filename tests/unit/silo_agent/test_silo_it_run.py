@@ -136,14 +136,14 @@ def test_a_full_or_read_only_state_directory_ends_with_78(
 ) -> None:
     config = servers.silo_files(tmp_path, patients(80))
     with monkeypatch.context() as full:
-        full.setattr("health.checks.free_bytes", lambda _path: 1 << 20)
+        full.setattr("policies.health.checks.free_bytes", lambda _path: 1 << 20)
         result = silo_run(config)
         assert (result.exit_code, "got 1 MiB; make room" in result.stderr) == (78, True)
 
     def read_only(*_: Any, **__: Any) -> Any:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("health.checks.tempfile.NamedTemporaryFile", read_only)
+    monkeypatch.setattr("policies.health.checks.tempfile.NamedTemporaryFile", read_only)
     result = silo_run(config)
     assert (result.exit_code, "Read-only file system" in result.stderr) == (78, True)
     assert str(tmp_path / "state") in result.stderr

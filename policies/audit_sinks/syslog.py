@@ -17,9 +17,9 @@ import termios
 import time
 from typing import Final
 
-from audit_sinks.entry import Entry
-from audit_sinks.ocsf import severity_of
-from audit_sinks.settings import SyslogSinkSettings
+from policies.audit_sinks.entry import Entry
+from policies.audit_sinks.ocsf import severity_of
+from policies.audit_sinks.settings import SyslogSinkSettings
 
 TIMEOUT_S: Final = 5.0
 """Of connecting, of a write, of the acknowledgement of what was written."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from audit_sinks.delivery import Delivery
-from audit_sinks.entry import Sink
-from audit_sinks.feed import Feed
-from audit_sinks.jsonl import JsonlSink
-from audit_sinks.position import Position
-from audit_sinks.settings import JsonlSinkSettings, SinkSettings
-from audit_sinks.syslog import SyslogSink
+from policies.audit_sinks.delivery import Delivery
+from policies.audit_sinks.entry import Sink
+from policies.audit_sinks.feed import Feed
+from policies.audit_sinks.jsonl import JsonlSink
+from policies.audit_sinks.position import Position
+from policies.audit_sinks.settings import JsonlSinkSettings, SinkSettings
+from policies.audit_sinks.syslog import SyslogSink
 from policies.findings import Finding, PolicyRefusal
 from policies.loader import LoadedPolicy
 from privacy.errors import ConfigurationError

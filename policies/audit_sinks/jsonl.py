@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from audit_sinks.entry import Entry
-from audit_sinks.settings import Format
+from policies.audit_sinks.entry import Entry
+from policies.audit_sinks.settings import Format
 
 
 class JsonlSink:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from audit_sinks.entry import Entry
+from policies.audit_sinks.entry import Entry
 from privacy.errors import LedgerDamaged
 from privacy.transparency.checkpoint import LogHead
 from privacy.transparency.leaf import Record, parse_record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from audit_sinks.ocsf import ocsf_line
-from audit_sinks.settings import Format
+from policies.audit_sinks.ocsf import ocsf_line
+from policies.audit_sinks.settings import Format
 from privacy.transparency.checkpoint import LogHead
 from privacy.transparency.leaf import Record
 

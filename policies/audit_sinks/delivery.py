@@ -11,9 +11,9 @@ from typing import Final
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
 from tenacity.wait import wait_exponential
 
-from audit_sinks.entry import Sink
-from audit_sinks.feed import Feed
-from audit_sinks.position import Position
+from policies.audit_sinks.entry import Sink
+from policies.audit_sinks.feed import Feed
+from policies.audit_sinks.position import Position
 
 KEEP_EVERY_S: Final = 1.0
 """The position is kept no more often: a crash repeats a second of entries at most."""

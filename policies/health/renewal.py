@@ -11,9 +11,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 from typing import Final, Self
 
-from health.certificate import Post, due_at, renew, retry_after
-from health.checks import read_certificate
-from health.meters import Meters
+from policies.health.certificate import Post, due_at, renew, retry_after
+from policies.health.checks import read_certificate
+from policies.health.meters import Meters
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.keystore import Identity
 

@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from health.checks import Check, Seen, look_at
-from health.meters import Meters, Refresh
-from health.settings import HealthSettings
+from policies.health.checks import Check, Seen, look_at
+from policies.health.meters import Meters, Refresh
+from policies.health.settings import HealthSettings
 from privacy.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 5.0

@@ -15,7 +15,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, disable_created_metrics
 
-from health.checks import Seen, free_bytes, read_certificate
+from policies.health.checks import Seen, free_bytes, read_certificate
 from privacy.errors import ConfigurationError
 from privacy.transparency.leaf import Record
 
