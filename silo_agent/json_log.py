@@ -35,6 +35,6 @@ def log_to_stderr(level: str) -> None:
     handler.setFormatter(JsonLines())
     handler.setLevel(level.upper())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    for ours in ("silo_agent", "audit_sinks", "health"):
+    for ours in ("silo_agent", "policies", "sealsum"):
         # Never above info: what is measured is counted from these events (silo_agent/meters.py).
         logging.getLogger(ours).setLevel(min(logging.INFO, logging.getLevelName(level.upper())))
