@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from privacy.personal_terms import check_personal
 from privacy.training_terms import OWN_WEIGHTS, WITHOUT_DP, LocalTerms, TrainingTerms
-from privacy.vector_terms import CURVATURE, HESSIAN, MASK, MOST_COORDINATES, FurtherVector
+from privacy.vector_terms import CONTROL, CURVATURE, HESSIAN, MASK, MOST_COORDINATES, FurtherVector
 
 
 def check_training(training: TrainingTerms, private: bool) -> None:
@@ -42,6 +42,7 @@ def check_training(training: TrainingTerms, private: bool) -> None:
         raise ValueError("training.server.ridge: expected it with newton only")
     _check_masks(training)
     _check_control(training)
+    _check_cache(training)
     _check_steps(training)
 
 
@@ -65,17 +66,20 @@ def check_vectors(training: TrainingTerms, parameters: int, further: Sequence[Fu
         "newton": (HESSIAN, parameters * (parameters + 1) // 2, "mean"),
         "sparse_masks": (MASK, parameters, "sum"),
     }
-    asked = needed.get(training.algorithm)
+    twice = training.local.control_sums == 2
+    asked = (CONTROL, parameters, "mean") if twice else needed.get(training.algorithm)
     if asked is not None and asked[1] > MOST_COORDINATES:
         most = 44 if asked[0] == HESSIAN else MOST_COORDINATES
+        field = "local.control_sums: expected 1, or" if twice else "algorithm: expected"
+        named = "control_sums 2" if twice else training.algorithm
         raise ValueError(
-            f"training.algorithm: expected a model of at most {most} parameters with {training.algorithm}, "
-            f"whose {asked[0]} is published, got {parameters}"
+            f"training.{field} a model of at most {most} parameters with {named}, whose {asked[0]} is "
+            f"published, got {parameters}"
         )
     given = [
         (vector.name, vector.coordinates, vector.opens_to)
         for vector in further
-        if vector.name in (CURVATURE, HESSIAN, MASK)
+        if vector.name in (CONTROL, CURVATURE, HESSIAN, MASK)
     ]
     if given != ([] if asked is None else [asked]):
         raise ValueError(
@@ -124,9 +128,11 @@ def _check_masks(training: TrainingTerms) -> None:
 
 
 def _check_control(training: TrainingTerms) -> None:
-    """SCAFFOLD's one-sum form reads the mean update off two models in a row."""
+    """SCAFFOLD's one-sum form reads the mean update off two models in a row; else there are two."""
     local = training.local
     if local.control == "none":
+        if local.control_sums != 1:
+            raise ValueError("training.local.control_sums: expected 1 without local.control, got 2")
         return
     if training.algorithm not in ("fedavg", "dp_fedavg"):
         raise ValueError(f"training.local.control: expected none with {training.algorithm}")
@@ -135,15 +141,41 @@ def _check_control(training: TrainingTerms) -> None:
             "training.local.control: expected zero with dp: a warm start reads the gradient at the first "
             "model, which nothing clips, noises or charges"
         )
-    if not training.server.reads_off_the_mean:
+    if local.control_sums == 2 and training.algorithm == "dp_fedavg":
+        raise ValueError(
+            "training.local.control_sums: expected 1 with dp: beside the update only vectors with noise of "
+            "their own are summed there; leave it out, with plain server steps"
+        )
+    if not training.server.reads_off_the_mean and local.control_sums == 1:
         raise ValueError(
             "training.server: expected plain steps (sgd, no momentum, no schedule, no averages) with "
-            "local.control: silos read the mean update off two models in a row"
+            "local.control: silos read the mean update off two models in a row; with control_sums: 2 it is "
+            f"summed by itself, of models of at most {MOST_COORDINATES} parameters without dp"
         )
     if training.weights in OWN_WEIGHTS or local.projection or local.proximal_mu > 0:
         raise ValueError(
             "training.local.control: expected no weights that move, no projection and no proximal_mu beside "
             "it: corrections sum to zero only under the weights that they were made with"
+        )
+
+
+def _check_cache(training: TrainingTerms) -> None:
+    """Updates that are sent again are whole descents on all records, and nothing else is remembered."""
+    local = training.local
+    if (local.reuse_below > 0) != (local.reuse_rounds > 0):
+        raise ValueError(
+            "training.local: expected reuse_below and reuse_rounds both above 0, or neither, got "
+            f"{local.reuse_below:g} and {local.reuse_rounds}"
+        )
+    if local.reuse_below == 0:
+        return
+    plain = (local.control, local.projection, local.batch_size) == ("none", False, None)
+    fixed = training.weights not in OWN_WEIGHTS and training.personal is None and not training.phases
+    if training.algorithm != "fedavg" or not plain or not fixed:
+        raise ValueError(
+            "training.local.reuse_below: expected fedavg on all records, without control, projection, "
+            "weights of the silos' own, own parts and phases beside it: an update that is sent again must be "
+            "of the same steps"
         )
 
 

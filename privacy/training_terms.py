@@ -96,6 +96,14 @@ class LocalTerms(Frozen):
     """FedProx: after each step a pull toward the round's model, w ← w − learning_rate · μ · (w − x)."""
     control: Literal["none", "zero", "warm"] = left_out_at("none")
     """SCAFFOLD's corrections, kept at the silo: from zero, or from the gradient at the first model."""
+    control_sums: Annotated[int, Field(ge=1, le=2)] = left_out_at(1)
+    """1: silos read the mean update off two models in a row. 2: its own vector is summed beside the update,
+    for server steps that hide it."""
+    reuse_below: Annotated[Real, Field(ge=0, le=1)] = left_out_at(0.0)
+    """A silo whose gradient has changed by less than this part of its length sends its last update again,
+    compensated for the change, and takes no other step."""
+    reuse_rounds: Annotated[int, Field(ge=0, le=100)] = left_out_at(0)
+    """How many rounds in a row, at most."""
     coordinate_clip: PositiveReal | None = left_out_at(None)
     """Each coordinate of an update is brought within it, for grids too coarse for rare large ones; of what a
     silo would send, noise included, so that under DP it is post-processing."""

@@ -28,6 +28,8 @@ CURVATURE: Final = "curvature"
 """Of ``qfedavg``: one number, what each silo adds to the divisor of the step beside its weight."""
 HESSIAN: Final = "hessian"
 """Of ``newton``: the upper triangle of the mean Hessian, row by row."""
+CONTROL: Final = "control"
+"""Of SCAFFOLD in two sums: how far each silo's steps went, over steps and learning rate."""
 MASK: Final = "mask"
 """Of ``sparse_masks``: 1 for each coordinate that a silo sends, 0 for the others."""
 MAX_FURTHER: Final = 15

@@ -60,8 +60,19 @@ CATALOGUE: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
             {"algorithm": "fedavg", **TEN, "local": {"control": "zero"}},
             {"algorithm": "dp_fedavg", "local": {"control": "zero"}},
             "each step corrected by what it has learnt of its own drift, which it keeps",
-            "the mean update; plain steps only",
-            cost="one sum; two vectors of the model's size on the silo's disk",
+            "the mean update; plain steps only, or any with control_sums: 2 and d at most 1024",
+            cost="one sum; two vectors of the model's size on the silo's disk; with control_sums: 2, two sums",
+        ),
+        "client_cache": AlgorithmRow(
+            {"algorithm": "fedavg", **TEN, "local": {"reuse_below": 0.1, "reuse_rounds": 3}},
+            None,
+            "sends its last update again, compensated, while its gradient has hardly changed",
+            "the mean update",
+            cost="one sum; two vectors of the model's size on the silo's disk; one pass where it is cached",
+            refused=(
+                "whether a silo trains anew is decided by a gradient that nothing clips, noises or charges; "
+                "with DP use dp_fedsgd"
+            ),
         ),
         "gradient_projection": AlgorithmRow(
             {"algorithm": "fedavg", **TEN, "local": {"projection": True}},
@@ -166,6 +177,9 @@ _ALIASES: Final = {
     "gradient_clip": ("local", "gradient_clip"),
     "batch_size": ("local", "batch_size"),
     "control": ("local", "control"),
+    "control_sums": ("local", "control_sums"),
+    "reuse_below": ("local", "reuse_below"),
+    "reuse_rounds": ("local", "reuse_rounds"),
     "gamma": ("local", "gamma"),
     "q": ("local", "q"),
     "loss_cap": ("local", "loss_cap"),

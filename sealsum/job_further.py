@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, SchemeName, TrainingTerms
-from privacy.vector_terms import CURVATURE, HESSIAN, MASK, MOST_COORDINATES, FurtherVector
+from privacy.vector_terms import CONTROL, CURVATURE, HESSIAN, MASK, MOST_COORDINATES, FurtherVector
 from sealsum.job_grid import finest_vector
 
 
@@ -16,6 +16,14 @@ def algorithm_further(
     Raises:
         ConfigurationError: the sums of so many silos do not fit, or the model is too large for ``newton``.
     """
+    if training.local.control_sums == 2:
+        if model.parameters > MOST_COORDINATES:
+            raise ConfigurationError(
+                f"training.local.control_sums: expected 1, or a model of at most {MOST_COORDINATES} "
+                f"parameters, whose second sum is published, got {model.parameters}"
+            )
+        terms = finest_vector(scheme, silos)
+        return (FurtherVector(name=CONTROL, coordinates=model.parameters, terms=terms),)
     if training.algorithm == "qfedavg":
         terms = finest_vector(scheme, silos)
         return (FurtherVector(name=CURVATURE, coordinates=1, terms=terms, opens_to="sum"),)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +17,19 @@ from numpy.typing import NDArray
 from privacy.errors import PeerFault, Unprocessable
 from privacy.ids import Context, Digest, SiloId
 from privacy.plan import RoundPlan
+from privacy.secagg.vectors import VectorName
 from privacy.update import FLOAT_BYTES, digest_under
 from privacy.wire.messages import RoundResult
 from silo_agent.algorithm_state import AlgorithmState
-from silo_agent.algorithms.catalogue import needs_model_out, settle
+from silo_agent.algorithms.catalogue import needs_model_out, needs_opened, settle
 from silo_agent.algorithms.memory import Arrays, Memory
 from silo_agent.attended import names_of
 from silo_agent.delivery import Delivery
 from silo_agent.personal.store import PersonalModels
 from silo_agent.update import Update, kept_of
 
+_NO_MODEL: Final = np.zeros(0, dtype=np.float32)
+"""Where a round is completed by its further sums alone."""
 _log = logging.getLogger(__name__)
 
 
@@ -62,6 +66,9 @@ class Remembered:
         if running and staged is not None and result.model_out is not None and needs_model_out(staged):
             model = _model_of(plan, result.model_out, delivery.fetched(result.model_out))
             settled = None if model is None else settle(plan.training, staged, model)
+        elif staged is not None and needs_opened(staged) and result.model_out is not None:
+            opened = {VectorName(name): numbers for name, numbers in result.further.items()}
+            settled = settle(plan.training, staged, _NO_MODEL, opened)
         self._state.commit(plan, result, survived, settled)
         if not running:
             self._state.job_ended(plan.job_digest, datetime.now(UTC).date())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.server_step import STEPS, Moment, Opened, Reals, first_slots
+from aggregator.server_step import STEPS, Further, Moment, Opened, Reals, first_slots
 from policies.invited import Drawn, invited
 from privacy.ids import Digest, SiloId
 from privacy.plan import AlgorithmName
@@ -95,18 +95,22 @@ class Federation:
         opened = Opened(standing.model, total.total, total.weight, total.further)
         stepped = STEPS[training.algorithm](opened, standing.slots, training, moment)
         averaged = standing.averaged + moment.in_tail(training.server)
-        memories = self._remembered(standing, updates, stepped.model)
+        memories = self._remembered(standing, updates, stepped.model, total.further)
         return Standing(stepped.model, stepped.slots, moment.round, averaged, memories)
 
     def _remembered(
-        self, standing: Standing, updates: Mapping[SiloId, Update], model_out: NDArray[np.float32]
+        self,
+        standing: Standing,
+        updates: Mapping[SiloId, Update],
+        model_out: NDArray[np.float32],
+        further: Further,
     ) -> dict[SiloId, Memory]:
         """Survivors remember the round; whoever dropped out remembers what it remembered before."""
         memories, training = dict(standing.memories), self.terms.training
         if any(kept_of(update) for update in updates.values()):
             digest = model_digest(self.terms.model, [model_bytes(model_out)])
             for silo, update in updates.items():
-                arrays = settle(training, kept_of(update), model_out)
+                arrays = settle(training, kept_of(update), model_out, further)
                 memories[silo] = Memory(arrays, standing.rounds_done + 1, digest)
         return memories
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from privacy.errors import ConfigurationError
 from privacy.ids import SiloId
 from privacy.labels import LabelKind
-from privacy.measures import MeasureUndefined, accuracy, auc, rmse
+from privacy.measures import MeasureUndefined, accuracy, auc, concordance, rmse
 from privacy.model_terms import ModelTerms
 from sealsum.simulator.gathered import joined
 from silo_agent.data.records import Records
 from silo_agent.models.adapters import ModelAdapter, predict_scores
 
-FigureName: TypeAlias = Literal["accuracy", "AUC", "RMSE"]
+FigureName: TypeAlias = Literal["accuracy", "AUC", "RMSE", "C-index"]
 LOWER_IS_BETTER: Final[frozenset[FigureName]] = frozenset({"RMSE"})
 
 
@@ -33,7 +33,11 @@ def figures_for(kind: LabelKind, classes: int) -> tuple[FigureName, ...]:
         return ("accuracy", "AUC") if classes == 2 else ("accuracy",)
     if kind == "real":
         return ("RMSE",)
-    raise ConfigurationError(f"data.label: expected classes or a number in a simulation, got {kind}")
+    if kind in ("cox", "exponential"):
+        return ("C-index",)
+    raise ConfigurationError(
+        f"data.label: expected classes, a number or survival times in a simulation, got {kind}"
+    )
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def score(
     }
     every = joined(list(held_out.values()))
     at_once = np.concatenate(list(scores.values()))
+    strata = np.repeat(np.arange(len(held_out)), [len(records) for records in held_out.values()])
     found: dict[FigureName, Scored] = {}
     for name in figures_for(every.kind, every.classes):
         by_silo = {}
@@ -93,13 +98,24 @@ def score(
             except MeasureUndefined:
                 continue
         if not by_silo:
-            raise ConfigurationError(f"{name}: expected a silo whose held-out records have both classes")
-        found[name] = Scored(name, by_silo, figure(name, at_once, every.labels))
+            raise ConfigurationError(
+                f"{name}: expected a silo whose held-out records have both classes, or an event that a "
+                "record outlived"
+            )
+        found[name] = Scored(name, by_silo, figure(name, at_once, every.labels, strata))
     return found
 
 
-def figure(name: FigureName, scores: NDArray[np.float32], labels: NDArray[np.float32]) -> float:
+def figure(
+    name: FigureName,
+    scores: NDArray[np.float32],
+    labels: NDArray[np.float32],
+    strata: NDArray[np.intp] | None = None,
+) -> float:
     """
+    Args:
+        strata: each record's silo: a C-index compares within silos, which may have baselines of their own.
+
     Raises:
         MeasureUndefined: these records have none.
     """
@@ -107,5 +123,7 @@ def figure(name: FigureName, scores: NDArray[np.float32], labels: NDArray[np.flo
         return rmse(scores, labels)
     if name == "AUC":
         return auc(scores, labels)
+    if name == "C-index":
+        return concordance(scores, labels[:, 0], labels[:, 1], strata)
     predicted = (scores > 0) if scores.ndim == 1 else scores.argmax(1)
     return accuracy(predicted.astype(np.float32), labels)

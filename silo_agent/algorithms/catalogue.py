@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.plan import AlgorithmName, TrainingTerms
-from privacy.vector_terms import CURVATURE, HESSIAN, MASK, METRICS
-from silo_agent.algorithms.control import AHEAD, settled
+from privacy.vector_terms import CONTROL, CURVATURE, HESSIAN, MASK, METRICS
+from silo_agent.algorithms.control import AHEAD, NONE, PACE, Opened, settled
 from silo_agent.algorithms.dp_fedavg import dp_fedavg
 from silo_agent.algorithms.dp_fedsgd import dp_fedsgd
 from silo_agent.algorithms.dp_query import dp_evaluation, dp_statistics
@@ -40,7 +40,13 @@ ALGORITHMS: Final[Mapping[AlgorithmName, Callable[[Task], Update]]] = MappingPro
     }
 )
 COMPUTED_BESIDE: Final[Mapping[AlgorithmName, tuple[str, ...]]] = MappingProxyType(
-    {"dp_fedsgd": (METRICS,), "qfedavg": (CURVATURE,), "newton": (HESSIAN,), "sparse_masks": (MASK,)}
+    {
+        "dp_fedsgd": (METRICS,),
+        "fedavg": (CONTROL,),
+        "qfedavg": (CURVATURE,),
+        "newton": (HESSIAN,),
+        "sparse_masks": (MASK,),
+    }
 )
 """Which further vectors an algorithm computes beside its update."""
 
@@ -64,6 +70,14 @@ def needs_model_out(arrays: Arrays) -> bool:
     return AHEAD in arrays
 
 
-def settle(training: TrainingTerms, arrays: Arrays, model_out: NDArray[np.float32]) -> Arrays:
-    """What to remember of a round that counted, once its model, float32[d], is known."""
-    return settled(training, arrays, model_out) if needs_model_out(arrays) else arrays
+def needs_opened(arrays: Arrays) -> bool:
+    """Whether it is completed by what the round's further vectors opened to."""
+    return PACE in arrays
+
+
+def settle(
+    training: TrainingTerms, arrays: Arrays, model_out: NDArray[np.float32], opened: Opened = NONE
+) -> Arrays:
+    """What to remember of a round that counted, once its model, float32[d], and further sums are known."""
+    asked = needs_model_out(arrays) or needs_opened(arrays)
+    return settled(training, arrays, model_out, opened) if asked else arrays

@@ -55,5 +55,5 @@ def dp_fedavg(task: Task) -> FloatUpdate:
     update = within(update, training.local.coordinate_clip)
     if training.local.control != "none":
         update = on_grid(update, task.vector)
-        keep |= to_settle(task, correction, update)
+        keep |= to_settle(task, correction, update, {})
     return FloatUpdate(update, keep=keep)

@@ -1,7 +1,7 @@
 """``fedavg``: gradient descent on the mean loss of the silo's records, for plans admitted without DP.
 
-By the plan's terms the same descent is FedProx (a pull), SCAFFOLD (a correction), projected, or weighted by
-the silo.
+By the plan's terms the same descent is FedProx (a pull), SCAFFOLD (a correction), projected, cached, or
+weighted by the silo.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from silo_agent.algorithms.control import correction_of, to_settle
+from privacy.secagg.vectors import VectorName
+from silo_agent.algorithms.cache import kept_for_reuse, sent_again
+from silo_agent.algorithms.control import correction_of, second_sum, to_settle
 from silo_agent.algorithms.local_steps import Descent, local_steps
 from silo_agent.algorithms.on_grid import on_grid
 from silo_agent.algorithms.own_weights import BEFORE, last_global_update, own_weight, projected, within
@@ -26,6 +28,9 @@ def fedavg(task: Task) -> FloatUpdate:
         Stopped: the agent was told to end, between two steps. Diverged: the steps led nowhere.
     """
     local = task.training.local
+    again = sent_again(task)
+    if again is not None:
+        return again
     correction = correction_of(task)
     warm = local.control == "warm" and correction is None
     descent = _warm_step(task) if warm else local_steps(task, correction)
@@ -37,11 +42,15 @@ def fedavg(task: Task) -> FloatUpdate:
     if local.projection:
         descent = replace(descent, update=projected(descent.update, global_))
     descent = replace(descent, update=within(descent.update, local.coordinate_clip))
+    if local.reuse_below > 0:
+        keep |= kept_for_reuse(task, descent.update)
+    beside: dict[VectorName, FloatUpdate] = {}
     if local.control != "none":
         descent = replace(descent, update=on_grid(descent.update, task.vector))
-        keep |= to_settle(task, correction, descent.update)
+        beside = second_sum(task, descent.update)
+        keep |= to_settle(task, correction, descent.update, beside)
     weight, remembered = own_weight(task, descent, global_)
-    return FloatUpdate(descent.update, weight=weight, keep={**keep, **remembered})
+    return FloatUpdate(descent.update, dict(beside), weight, {**keep, **remembered})
 
 
 def _warm_step(task: Task) -> Descent:

@@ -1,7 +1,12 @@
 """``newton``: gradient and Hessian of the mean loss, of which the server makes one Newton step.
 
-For models small enough that the Hessian's upper triangle is one further vector, and convex: logistic,
-linear and other generalised linear models. A handful of rounds equals training on all records together.
+For models small enough that the Hessian's upper triangle is one further vector, and convex: generalised
+linear models (logistic, linear, Poisson with a time at risk, which ``exponential`` labels are) and Cox's. A
+handful of rounds equals training on all records together, if silos weigh by their records.
+
+A partial likelihood has risk sets, and one across silos would be no sum: each silo has its own, so that what
+is fitted is Cox's model stratified by silo (Kalbfleisch, Prentice 2002, section 4.4), with a baseline hazard
+for each. Its gradient and Hessian are exact sums over silos.
 """
 
 from __future__ import annotations

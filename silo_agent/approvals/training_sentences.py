@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from privacy.plan import JobSpec
 from privacy.training_terms import OWN_WEIGHTS
-from privacy.vector_terms import CURVATURE, HESSIAN
+from privacy.vector_terms import CONTROL, CURVATURE, HESSIAN
 from silo_agent.algorithm_state import DAYS_KEPT
 
 _PUBLISHED = {
@@ -14,6 +14,7 @@ _PUBLISHED = {
         "The mean second derivatives of the loss are published each round: they tell second moments of "
         "features."
     ),
+    CONTROL: "The mean update before the server's step is published each round, for the silos' corrections.",
     CURVATURE: (
         "One number more is published each round: how far the silos' losses and updates shorten the step."
     ),
@@ -30,7 +31,13 @@ def training_sentences(spec: JobSpec) -> Iterator[str]:
         )
     if local.proximal_mu > 0:
         yield f"After each step the model is pulled back to the round's (proximal_mu {local.proximal_mu:g})."
+    if local.reuse_below > 0:
+        yield (
+            f"A silo whose gradient has changed by less than {local.reuse_below:.0%} sends its last update "
+            f"again, at most {local.reuse_rounds} rounds in a row."
+        )
     remembers = local.control != "none" or local.projection or training.algorithm == "mifa"
+    remembers = remembers or local.reuse_below > 0
     if remembers or training.weights in ("agnostic", "sqrt_n_over_divergence"):
         yield (
             "From round to round the silo remembers what its algorithm needs; that stays in its state "
