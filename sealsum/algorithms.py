@@ -61,7 +61,7 @@ CATALOGUE: Final[Mapping[str, AlgorithmRow]] = MappingProxyType(
             {"algorithm": "dp_fedavg", "local": {"control": "zero"}},
             "each step corrected by what it has learnt of its own drift, which it keeps",
             "the mean update; plain steps only, or any with control_sums: 2 and d at most 1024",
-            cost="one sum; two vectors of the model's size on the silo's disk; with control_sums: 2, two sums",
+            cost="one sum, or two; two vectors of the model's size on the silo's disk",
         ),
         "client_cache": AlgorithmRow(
             {"algorithm": "fedavg", **TEN, "local": {"reuse_below": 0.1, "reuse_rounds": 3}},
