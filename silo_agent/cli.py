@@ -20,6 +20,7 @@ class SiloGroup(click.Group):
         "doctor": "silo_agent.doctor_command",
         "evaluate": "silo_agent.evaluate_command",
         "export": "silo_agent.export_command",
+        "fit": "silo_agent.fit_command",
         "forgetting": "silo_agent.forgetting_command",
         "gains": "silo_agent.personal_commands",
         "jobs": "silo_agent.job_commands",

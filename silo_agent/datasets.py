@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+
 from privacy.plan import JobSpec
 from silo_agent.data.encoding import PrivacyUnit
 from silo_agent.data.holdout import trained_on
-from silo_agent.data.records import Records, assert_enough
+from silo_agent.data.misfits import PassedOver, Refused
+from silo_agent.data.records import Records, assert_enough, assert_listed
 from silo_agent.data.sources import State, read_dataset, state_of
 from silo_agent.queries.question import schema_read
 from silo_agent.registration import registration_digest
 from silo_agent.settings import DatasetSettings
 
-_Key = tuple[str, str, str, int, str, State]
+_log = logging.getLogger(__name__)
+_Key = tuple[str, str, str, int, str, bool, State]
 _Held = tuple[_Key, Records]
 
 
@@ -25,17 +29,27 @@ class Datasets:
     def read(self, dataset: DatasetSettings, job: JobSpec, min_records: int) -> Records:
         """The dataset under the job's schema, without the patients whom the job holds out.
 
+        Under DP nothing that the job chooses may decide whether this raises: what does not fit is passed
+        over, and the minimum is held against the dataset as a whole. Without DP it is held against what is
+        trained on.
+
         Raises:
             ConfigurationError: as ``read_dataset``. PolicyRefusal: fewer than ``min_records``.
         """
         everybody, share = self.everybody(dataset, job), job.training.holdout
         if self._trained is None or self._trained[0] is not everybody or self._trained[1] != share:
             self._trained = (everybody, share, trained_on(everybody, share))
-        assert_enough(self._trained[2], min_records)
+        if job.dp is None:
+            assert_enough(self._trained[2], min_records)
+        else:
+            assert_listed(everybody, min_records)
         return self._trained[2]
 
     def everybody(self, dataset: DatasetSettings, job: JobSpec) -> Records:
         """The dataset under the job's schema, with the patients whom the job holds out.
+
+        What a job with DP has no place for is passed over: its columns stand in the agent's own log, figures
+        in ``sealsum silo fit``.
 
         Raises:
             ConfigurationError: as ``read_dataset``.
@@ -45,7 +59,12 @@ class Datasets:
         schema = schema_read(job)
         # A database does not say what changed: each job reads it anew, and keeps what it began with.
         once = "" if dataset.sql is None else job.digest
-        key = (registration_digest(job.dataset, dataset), schema.digest, unit, most, once, state_of(dataset))
+        source = registration_digest(job.dataset, dataset)
+        key = (source, schema.digest, unit, most, once, job.dp is None, state_of(dataset))
         if self._held is None or self._held[0] != key:
-            self._held = (key, read_dataset(dataset, schema, unit, most))
+            passed_over = PassedOver()
+            misfits = Refused() if job.dp is None else passed_over
+            self._held = (key, read_dataset(dataset, schema, unit, most, misfits))
+            if passed_over.columns:
+                _log.warning("misfits", extra={"dataset": job.dataset, "columns": list(passed_over.columns)})
         return self._held[1]

@@ -216,6 +216,7 @@ def train_update(
         records=records,
         stopping=stopping,
         question=_question(invitation.job, evaluated),
+        norm_bound=None if plan.validity is None else plan.validity.norm_bound,
         further=plan.further,
         workbench=workbench or Workbench(),
         memory=memory,

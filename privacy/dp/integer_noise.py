@@ -36,10 +36,10 @@ LARGEST_BATCH = 4.0
 """Sum that must fit a coordinate, in normalisers: that many units, all clipped, all pulling one way in it."""
 TAIL = 10.0
 """Standard deviations of a silo's noise that must fit besides: one draw in 10^23 lies beyond."""
-
-
 LONGEST_DRAW = 14.0
 """Standard deviations beyond which no draw lies: 128 bits of probability in a tail end at 13.1."""
+NORM_TAIL_BITS = 64
+"""A silo's noise is longer than what is kept free for it in one round of 2 to this."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,22 @@ def clamped(
     room = math.floor(vector.coordinate_bound * 2.0**vector.scale_bits)
     limit = float(max(0, room - math.ceil(LONGEST_DRAW * mechanism.deviation) - 1))
     return np.clip(signal, -limit, limit)
+
+
+def shortened(
+    exact: NDArray[np.float64], mechanism: IntegerMechanism, vector: VectorTerms, norm_bound: float
+) -> NDArray[np.float64]:
+    """The signal before it is rounded, projected onto the ball that noise leaves within ``norm_bound``.
+
+    Where silos prove their updates' norm, one that is too long is not sent; whether it is must not hang on
+    the data. A projection onto a ball moves no two signals further apart, rounding adds √d as it does
+    without, and noise is longer than Σ(√d + √(2 ln 2⁶⁴)) once in 2⁶⁴ rounds (Boucheron et al. 2013, Theorem
+    5.6). What both roundings add, √d, is within what the proven bound leaves for it (``encoded_bound_of``).
+    """
+    noise = mechanism.deviation * (math.sqrt(len(exact)) + math.sqrt(2 * NORM_TAIL_BITS * math.log(2)))
+    room = max(0.0, norm_bound * 2.0**vector.scale_bits - noise)
+    norm = float(np.linalg.norm(exact))
+    return exact if norm <= room else exact * (room / norm)
 
 
 def least_coordinate_bound(dp: DpTerms, training: TrainingTerms, vector: VectorTerms) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from privacy.dp.integer_noise import clamped, integer_mechanism
+from privacy.dp.integer_noise import clamped, integer_mechanism, shortened
 from privacy.secagg.vectors import VectorName
 from privacy.vector_terms import METRICS
 from silo_agent.algorithms.metrics import noisy_metrics
@@ -30,7 +30,10 @@ def dp_fedsgd(task: Task) -> GridUpdate:
     mechanism = integer_mechanism(task.privacy, task.training, task.vector, task.model.parameters)
     sample = poisson_sample(task.records.unit_count, task.privacy.sample_rate)
     clipped = private_sum(task.engine(), task.records, sample, mechanism.clip)
-    signal = clamped(np.rint(-mechanism.steps_per_unit * clipped), mechanism, task.vector)
+    exact = -mechanism.steps_per_unit * clipped
+    if task.norm_bound is not None:
+        exact = shortened(exact, mechanism, task.vector, task.norm_bound)
+    signal = clamped(np.rint(exact), mechanism, task.vector)
     noise = np.rint(gaussian(task.model.parameters, mechanism.deviation))
     further = {} if task.privacy.metrics is None else {VectorName(METRICS): noisy_metrics(task, sample)}
     return GridUpdate(signal + noise, further)

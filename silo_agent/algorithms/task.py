@@ -40,6 +40,8 @@ class Task:
     """What is asked instead of training."""
     workbench: Workbench = field(default_factory=Workbench, repr=False)
     """Kept from round to round, so that a round builds and checks no model again."""
+    norm_bound: float | None = None
+    """Of the whole update, where the plan has silos prove one (validity)."""
     further: tuple[FurtherVector, ...] = ()
     """What the plan sums beside the update."""
     memory: Memory = FIRST

@@ -1,4 +1,4 @@
-"""A typed value as the cell text that a CSV of the same table would hold; what has none is refused.
+"""A typed value as the cell text that a CSV of the same table would hold; what has none says so.
 
 So a job's schema, which speaks of cell texts, means the same under every adapter.
 """
@@ -9,14 +9,14 @@ from datetime import date, time
 from decimal import Decimal
 from uuid import UUID
 
-from privacy.errors import ConfigurationError
+from silo_agent.data.misfits import Cell, Misfit
 
 
 def cell_text(value: object, where: str, column: str) -> str:
     """``""`` for nothing, ``1`` and ``0`` for truth, whole numbers without a point, dates in ISO 8601.
 
     Raises:
-        ConfigurationError: the value is a list, a structure or bytes.
+        Misfit: the value is a list, a structure or bytes.
     """
     match value:
         case None:
@@ -34,7 +34,13 @@ def cell_text(value: object, where: str, column: str) -> str:
         case date() | time():
             return value.isoformat()
         case _:
-            raise ConfigurationError(
-                f"{where}, column {column}: expected a number, a text, a date or nothing, got "
-                f"{type(value).__name__}"
-            )
+            told = f"expected a number, a text, a date or nothing, got {type(value).__name__}"
+            raise Misfit(where, column, told)
+
+
+def cell_of(value: object, where: str, column: str) -> Cell:
+    """``cell_text``, or why there is none."""
+    try:
+        return cell_text(value, where, column)
+    except Misfit as misfit:
+        return misfit

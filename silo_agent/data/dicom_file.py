@@ -1,6 +1,6 @@
 """One DICOM file as grey pixels and header fields. Only the fields that a job reads are looked at.
 
-Sections are of DICOM PS3.3. A picture that says it has text burned in is refused: names would be trained on.
+Sections are of DICOM PS3.3. A picture that says it has text burned in is none: names would be trained on.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pydicom.datadict import dictionary_VR, tag_for_keyword
 from pydicom.errors import InvalidDicomError
 from pydicom.valuerep import PersonName
 
-from privacy.errors import ConfigurationError
 from silo_agent.data.cells import cell_text
 from silo_agent.data.grey import MOST_PIXELS
+from silo_agent.data.misfits import Cell, Misfit
 
 _YEARS: Final = {"Y": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
 
@@ -29,7 +29,8 @@ class DicomFile:
     """What a job reads of one file."""
 
     patient: str
-    fields: dict[str, str]
+    fields: dict[str, Cell]
+    """Each with its cell, or why it has none."""
     pixels: NDArray[np.float32]
 
 
@@ -44,7 +45,7 @@ def read_dicom(
     """The patient's id (0010,0020), the fields asked for, and float32[rows, columns].
 
     Raises:
-        ConfigurationError: it is no DICOM file with one uncompressed grey frame, text is burned in, or it
+        Misfit: it is no DICOM file with one uncompressed grey frame, text is burned in, or it
             does not tell what its pixels measure though ``rescaled`` are asked for.
     """
     try:
@@ -53,14 +54,20 @@ def read_dicom(
         return DicomFile(str(read.get("PatientID") or "").strip(), fields, _pixels(read, values, where))
     except (InvalidDicomError, OSError, EOFError, ValueError, AttributeError, KeyError, TypeError) as error:
         # Without its cause: pydicom's words may quote the header.
-        raise ConfigurationError(f"{where}: expected a whole DICOM file ({type(error).__name__})") from None
+        raise Misfit(where, None, f"expected a whole DICOM file ({type(error).__name__})") from None
 
 
-def _field(read: Any, keyword: str, where: str) -> str:
-    value = read.get(keyword)
-    if value is not None and dictionary_VR(keyword) == "AS":
-        return _age(str(value), where, keyword)
-    return cell_text(str(value) if isinstance(value, PersonName) else value, where, keyword)
+def _field(read: Any, keyword: str, where: str) -> Cell:
+    try:
+        value = read.get(keyword)
+        if value is not None and dictionary_VR(keyword) == "AS":
+            return _age(str(value), where, keyword)
+        return cell_text(str(value) if isinstance(value, PersonName) else value, where, keyword)
+    except Misfit as misfit:
+        return misfit
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        # Its own fault and no whole file's: which fields are looked at is the job's choice.
+        return Misfit(where, keyword, f"expected a value of its kind ({type(error).__name__})")
 
 
 def _age(text: str, where: str, keyword: str) -> str:
@@ -68,25 +75,25 @@ def _age(text: str, where: str, keyword: str) -> str:
     if not text.strip():
         return ""
     if len(text) != 4 or not text[:3].isdigit() or text[3] not in _YEARS:
-        raise ConfigurationError(f"{where}, column {keyword}: expected an age such as 054Y")
+        raise Misfit(where, keyword, "expected an age such as 054Y")
     return repr(int(text[:3]) * _YEARS[text[3]])
 
 
 def _pixels(read: Any, values: Literal["grey", "rescaled"], where: str) -> NDArray[np.float32]:
     if read.get("BurnedInAnnotation") == "YES":
-        raise ConfigurationError(f"{where}: expected a picture without text burned in (0028,0301)")
+        raise Misfit(where, None, "expected a picture without text burned in (0028,0301)")
     if read.file_meta.TransferSyntaxUID.is_compressed:
-        raise ConfigurationError(f"{where}: expected uncompressed pixels; run: dcmdjpeg or gdcmconv --raw")
+        raise Misfit(where, None, "expected uncompressed pixels; run: dcmdjpeg or gdcmconv --raw")
     dark_first = read.get("PhotometricInterpretation")
     if dark_first not in ("MONOCHROME1", "MONOCHROME2") or int(read.get("NumberOfFrames") or 1) != 1:
-        raise ConfigurationError(f"{where}: expected one grey frame (MONOCHROME1 or 2)")
+        raise Misfit(where, None, "expected one grey frame (MONOCHROME1 or 2)")
     if int(read.Rows) * int(read.Columns) > MOST_PIXELS:
-        raise ConfigurationError(f"{where}: expected at most {MOST_PIXELS} pixels")
+        raise Misfit(where, None, f"expected at most {MOST_PIXELS} pixels")
     stored = read.pixel_array.astype(np.float64)
     if values == "rescaled":
         slope, intercept = read.get("RescaleSlope"), read.get("RescaleIntercept")
         if slope is None or intercept is None or dark_first == "MONOCHROME1":
-            raise ConfigurationError(f"{where}: expected MONOCHROME2 with a rescale slope and intercept")
+            raise Misfit(where, None, "expected MONOCHROME2 with a rescale slope and intercept")
         return np.asarray(stored * float(slope) + float(intercept), dtype=np.float32)
     span = 2.0 ** int(read.BitsStored) - 1.0
     low = -(2.0 ** (int(read.BitsStored) - 1)) if int(read.PixelRepresentation) else 0.0

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from privacy.errors import ConfigurationError
+from silo_agent.data.misfits import Misfit
 
 MOST_PIXELS: Final = 1 << 26
 _FORMATS: Final = ("PNG", "JPEG", "TIFF", "BMP")
@@ -35,18 +35,16 @@ def image_pixels(path: Path, where: str) -> NDArray[np.float32]:
     """float32[rows, columns], 0 … 255, of a PNG, JPEG, TIFF or BMP; colours as their luminance (ITU-R 601).
 
     Raises:
-        ConfigurationError: it is none, has several frames, over 8 bits a channel or too many pixels.
+        Misfit: it is none, has several frames, over 8 bits a channel or too many pixels.
     """
     try:
         with Image.open(path, formats=_FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
-                raise ConfigurationError(f"{where}: expected at most {MOST_PIXELS} pixels")
+                raise Misfit(where, None, f"expected at most {MOST_PIXELS} pixels")
             if getattr(image, "n_frames", 1) != 1 or image.mode not in _MODES:
-                raise ConfigurationError(
-                    f"{where}: expected one frame with 8 bits a channel, got mode {image.mode}"
-                )
+                told = f"expected one frame with 8 bits a channel, got mode {image.mode}"
+                raise Misfit(where, None, told)
             return np.asarray(image.convert("L"), dtype=np.float32)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ConfigurationError(
-            f"{where}: expected a picture as {', '.join(_FORMATS)} ({type(error).__name__})"
-        ) from None
+        told = f"expected a picture as {', '.join(_FORMATS)} ({type(error).__name__})"
+        raise Misfit(where, None, told) from None

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from privacy.errors import ConfigurationError
 from privacy.schema import DataSchema
-from silo_agent.data.cells import cell_text
+from silo_agent.data.cells import cell_of
 from silo_agent.data.encoding import PrivacyUnit, columns_read, encoded, places_of
+from silo_agent.data.misfits import Misfits, Row
 from silo_agent.data.records import Records
 
 BATCH_ROWS: Final = 4096
@@ -21,16 +22,20 @@ _BUFFER_BYTES: Final = 1 << 20
 
 
 def read_parquet_table(
-    path: Path, schema: DataSchema, unit: PrivacyUnit, records_per_unit: int = 1
+    path: Path,
+    schema: DataSchema,
+    unit: PrivacyUnit,
+    records_per_unit: int = 1,
+    misfits: Misfits | None = None,
 ) -> Records:
     """Read a Parquet file; columns that the schema does not name are never decoded.
 
     Raises:
-        ConfigurationError: the file is no Parquet, a column is missing or doubled, a value is a list, a
-            structure or bytes; or as ``encoded``. Rows are counted from 1.
+        ConfigurationError: the file is no Parquet, a column is missing or doubled; or as ``encoded``. Rows
+            are counted from 1.
     """
     with closing(parquet_rows(path, schema)) as rows:
-        return encoded(rows, schema, unit, records_per_unit)
+        return encoded(rows, schema, unit, records_per_unit, misfits)
 
 
 def parquet_columns(path: Path) -> list[str]:
@@ -46,7 +51,7 @@ def parquet_columns(path: Path) -> list[str]:
     return names
 
 
-def parquet_rows(path: Path, schema: DataSchema) -> Generator[tuple[str, list[str]], None, None]:
+def parquet_rows(path: Path, schema: DataSchema) -> Generator[Row, None, None]:
     """File and row, and the cells of ``columns_read``; holds one batch of rows at a time.
 
     Raises:
@@ -57,14 +62,28 @@ def parquet_rows(path: Path, schema: DataSchema) -> Generator[tuple[str, list[st
     wanted = list(columns_read(schema))
     number = 0
     for batch in _batches(path, wanted):
-        columns = [batch.column(column).to_pylist() for column in wanted]
+        columns = [_values(batch.column(column)) for column in wanted]
         for values in zip(*columns, strict=True):
             number += 1
             where = f"{path}: row {number}"
-            yield (
-                where,
-                [cell_text(value, where, column) for column, value in zip(wanted, values, strict=True)],
-            )
+            yield where, [cell_of(value, where, column) for column, value in zip(wanted, values, strict=True)]
+
+
+def _values(column: Any) -> list[Any]:
+    """A column of a batch as Python's values; one that Python has none for, such as a date in the year 20000,
+    as a Parquet value of its own, which has no cell text."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return [_value(one) for one in column]
+    return values
+
+
+def _value(one: Any) -> Any:
+    try:
+        return one.as_py()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return one
 
 
 def _batches(path: Path, columns: list[str]) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from silo_agent.data.dicom_file import is_keyword, read_dicom
 from silo_agent.data.encoding import PrivacyUnit, columns_read, encoded, places_of
 from silo_agent.data.folder import files_in
 from silo_agent.data.grey import grey_square, image_pixels
+from silo_agent.data.misfits import Cell, Misfit, Misfits, Row
 from silo_agent.data.records import Records
 from silo_agent.dataset_settings import DatasetSettings, PictureSource
 
@@ -32,16 +33,22 @@ class _Picture:
 
 
 def read_pictures(
-    dataset: DatasetSettings, schema: DataSchema, unit: PrivacyUnit, records_per_unit: int = 1
+    dataset: DatasetSettings,
+    schema: DataSchema,
+    unit: PrivacyUnit,
+    records_per_unit: int = 1,
+    misfits: Misfits | None = None,
 ) -> Records:
     """Read a folder of pictures, one at a time.
 
+    A file that is no such picture, or lies elsewhere than ``CLASS/PATIENT/`` or than its table says, is a
+    misfit.
+
     Raises:
-        ConfigurationError: a file is no such picture, lies elsewhere than ``CLASS/PATIENT/`` or than its
-            table says, a column is missing or doubled; or as ``encoded``.
+        ConfigurationError: a column is missing or doubled; or as ``encoded``.
     """
     with closing(picture_rows(dataset, schema)) as rows:
-        return encoded(rows, schema, unit, records_per_unit)
+        return encoded(rows, schema, unit, records_per_unit, misfits)
 
 
 def picture_columns(dataset: DatasetSettings) -> list[str]:
@@ -63,9 +70,7 @@ def picture_columns(dataset: DatasetSettings) -> list[str]:
     return [*told, *_pixel_names(source)]
 
 
-def picture_rows(
-    dataset: DatasetSettings, schema: DataSchema
-) -> Generator[tuple[str, list[str]], None, None]:
+def picture_rows(dataset: DatasetSettings, schema: DataSchema) -> Generator[Row, None, None]:
     """File or row, and the cells of ``columns_read``; holds one picture at a time.
 
     Raises:
@@ -79,18 +84,25 @@ def picture_rows(
     places_of([*known, *keywords], str(dataset.file), schema)
     names = _pixel_names(source)
     for picture in _listed(dataset, source):
-        cells = dict(picture.cells)
-        if dataset.adapter == "dicom":
-            read = read_dicom(picture.path, keywords, source.values, picture.where)
-            cells |= read.fields | {dataset.patient_id: read.patient}
-            pixels = read.pixels
-        else:
-            pixels = image_pixels(picture.path, picture.where)
+        if isinstance(picture, Misfit):
+            yield picture
+            continue
+        cells: dict[str, Cell] = dict(picture.cells)
+        try:
+            if dataset.adapter == "dicom":
+                read = read_dicom(picture.path, keywords, source.values, picture.where)
+                cells |= read.fields | {dataset.patient_id: read.patient}
+                pixels = read.pixels
+            else:
+                pixels = image_pixels(picture.path, picture.where)
+        except Misfit as misfit:
+            yield misfit
+            continue
         cells |= zip(names, grey_square(pixels, source.side), strict=True)
         yield picture.where, [cells[name] for name in wanted]
 
 
-def _listed(dataset: DatasetSettings, source: PictureSource) -> Iterator[_Picture]:
+def _listed(dataset: DatasetSettings, source: PictureSource) -> Iterator[_Picture | Misfit]:
     folder = dataset.file
     if source.table is not None:
         yield from _of_table(folder, source.table)
@@ -99,23 +111,31 @@ def _listed(dataset: DatasetSettings, source: PictureSource) -> Iterator[_Pictur
         where = f"{folder}: file {number}"
         steps = path.relative_to(folder).parts
         if dataset.adapter == "images" and len(steps) != 3:
-            raise ConfigurationError(
-                f"{where}: expected it in CLASS/PATIENT/; move it there, or name each picture's patient in a "
-                "table (pictures.table)"
+            yield Misfit(
+                where,
+                None,
+                "expected it in CLASS/PATIENT/; move it there, or name each picture's patient in a table "
+                "(pictures.table)",
             )
+            continue
         cells = {_CLASS: steps[0], dataset.patient_id: steps[1]} if dataset.adapter == "images" else {}
         yield _Picture(where, path, cells)
 
 
-def _of_table(folder: Path, table: Path) -> Iterator[_Picture]:
+def _of_table(folder: Path, table: Path) -> Iterator[_Picture | Misfit]:
     root = folder.resolve()
-    for where, cells in csv_rows(table):
+    for row in csv_rows(table):
+        if isinstance(row, Misfit):
+            yield row
+            continue
+        where, cells = row
         if _FILE not in cells:
             raise ConfigurationError(f"{table}: expected one column {_FILE!r} in the header, got 0")
         path = (root / cells[_FILE]).resolve()
         if not path.is_relative_to(root) or not path.is_file():
-            raise ConfigurationError(f"{where}, column {_FILE}: expected a file in the folder {folder}")
-        yield _Picture(where, path, cells)
+            yield Misfit(where, _FILE, f"expected a file in the folder {folder}")
+        else:
+            yield _Picture(where, path, cells)
 
 
 def _source(dataset: DatasetSettings) -> PictureSource:

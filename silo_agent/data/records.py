@@ -40,6 +40,9 @@ class Records:
     """How many of a unit's rows are views of one record: the mean of their gradients is that record's."""
     kind: LabelKind = "classes"
     """What the job predicts, and so which loss a record has."""
+    listed: int | None = None
+    """How many units the dataset has rows of, whether a job's schema has a place for them or not; absent
+    where nobody counted. As secret as ``len``."""
 
     def __post_init__(self) -> None:
         if len(self.labels) != len(self.features) or self.labels.ndim != _DIMENSIONS[self.kind]:
@@ -127,15 +130,32 @@ def assert_enough(records: Records, minimum: int) -> None:
         PolicyRefusal: there are fewer than ``minimum``.
     """
     if records.unit_count < minimum:
-        raise PolicyRefusal(
-            "dataset",
-            [
-                Finding(
-                    rule="records.minimum",
-                    sentence="The silo holds fewer records than its threat model lets it train on.",
-                    expected=f"at least {minimum} records, of as many patients where patients are the unit",
-                    got="fewer",
-                    remedy="leave this silo out of the job, or let its owner lower limits.min_records",
-                )
-            ],
-        )
+        raise _too_few(minimum)
+
+
+def assert_listed(records: Records, minimum: int) -> None:
+    """As ``assert_enough``, of all that the dataset has rows of: no term of a job moves the answer.
+
+    Counting what a schema has a place for, or what a holdout leaves, would let a job look for the number
+    (ADR 0043).
+
+    Raises:
+        PolicyRefusal: there are fewer than ``minimum``.
+    """
+    if records.listed is None or records.listed < minimum:
+        raise _too_few(minimum)
+
+
+def _too_few(minimum: int) -> PolicyRefusal:
+    return PolicyRefusal(
+        "dataset",
+        [
+            Finding(
+                rule="records.minimum",
+                sentence="The silo holds fewer records than its threat model lets it train on.",
+                expected=f"at least {minimum} records, of as many patients where patients are the unit",
+                got="fewer",
+                remedy="leave this silo out of the job, or let its owner lower limits.min_records",
+            )
+        ],
+    )

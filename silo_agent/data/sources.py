@@ -13,6 +13,7 @@ from privacy.schema import DataSchema
 from silo_agent.data.csv_table import csv_columns, read_csv_table
 from silo_agent.data.encoding import PrivacyUnit
 from silo_agent.data.folder import files_in
+from silo_agent.data.misfits import Misfits
 from silo_agent.data.records import Records
 from silo_agent.dataset_settings import DatasetSettings
 
@@ -21,9 +22,13 @@ State = tuple[int, ...]
 
 
 def read_dataset(
-    dataset: DatasetSettings, schema: DataSchema, unit: PrivacyUnit, records_per_unit: int
+    dataset: DatasetSettings,
+    schema: DataSchema,
+    unit: PrivacyUnit,
+    records_per_unit: int,
+    misfits: Misfits | None = None,
 ) -> Records:
-    """The dataset's records under the schema.
+    """The dataset's records under the schema; what it has no place for is refused, if nothing else is said.
 
     Raises:
         ConfigurationError: as the adapter's own reading; or the adapter's library is not installed.
@@ -32,18 +37,18 @@ def read_dataset(
         if dataset.sql is not None:
             from silo_agent.data.sql_table import read_sql_table
 
-            return read_sql_table(dataset.sql, schema, unit, records_per_unit)
+            return read_sql_table(dataset.sql, schema, unit, records_per_unit, misfits)
         if dataset.adapter == "parquet":
             from silo_agent.data.parquet_table import read_parquet_table
 
-            return read_parquet_table(dataset.file, schema, unit, records_per_unit)
+            return read_parquet_table(dataset.file, schema, unit, records_per_unit, misfits)
         if dataset.pictures is not None:
             from silo_agent.data.pictures import read_pictures
 
-            return read_pictures(dataset, schema, unit, records_per_unit)
+            return read_pictures(dataset, schema, unit, records_per_unit, misfits)
     except ModuleNotFoundError as error:
         raise _not_installed(dataset, error) from error
-    return read_csv_table(dataset.file, schema, unit, records_per_unit)
+    return read_csv_table(dataset.file, schema, unit, records_per_unit, misfits)
 
 
 def columns_of(dataset: DatasetSettings) -> list[str]:

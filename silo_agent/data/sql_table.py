@@ -5,6 +5,7 @@ The database's own words may quote a patient's cell or a host's settings: errors
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Final
@@ -16,8 +17,9 @@ from sqlalchemy.sql import FromClause, column
 
 from privacy.errors import ConfigurationError
 from privacy.schema import DataSchema
-from silo_agent.data.cells import cell_text
+from silo_agent.data.cells import cell_of
 from silo_agent.data.encoding import PrivacyUnit, columns_read, encoded, places_of
+from silo_agent.data.misfits import Misfits, Row
 from silo_agent.data.records import Records
 from silo_agent.dataset_settings import SqlSource
 
@@ -26,9 +28,13 @@ _CONNECT_S: Final = 10
 
 
 def read_sql_table(
-    source: SqlSource, schema: DataSchema, unit: PrivacyUnit, records_per_unit: int = 1
+    source: SqlSource,
+    schema: DataSchema,
+    unit: PrivacyUnit,
+    records_per_unit: int = 1,
+    misfits: Misfits | None = None,
 ) -> Records:
-    """What the query finds, ordered by patient; where several records of a patient count, by all their cells.
+    """What the query finds, ordered by patient and, where patients are the unit, by all cells that count.
 
     A database may return rows in any order, which may hang on other patients' rows; which of a patient's
     records are used must not.
@@ -37,8 +43,8 @@ def read_sql_table(
         ConfigurationError: the database does not answer, refuses the query, or has not each column once; or
             as ``encoded``. Rows are counted from 1 in that order.
     """
-    with closing(sql_rows(source, schema, whole_order=records_per_unit > 1)) as rows:
-        return encoded(rows, schema, unit, records_per_unit)
+    with closing(sql_rows(source, schema, whole_order=unit == "patient")) as rows:
+        return encoded(rows, schema, unit, records_per_unit, misfits)
 
 
 def sql_columns(source: SqlSource) -> list[str]:
@@ -51,24 +57,30 @@ def sql_columns(source: SqlSource) -> list[str]:
         return _names(connection, source)
 
 
-def sql_rows(
-    source: SqlSource, schema: DataSchema, whole_order: bool
-) -> Generator[tuple[str, list[str]], None, None]:
+def sql_rows(source: SqlSource, schema: DataSchema, whole_order: bool) -> Generator[Row, None, None]:
     """Query and row, and the cells of ``columns_read``; holds one batch of rows at a time.
+
+    All of the query's columns are fetched, whichever the job reads: a value that the database, or its driver,
+    cannot hand over ends every job on the dataset alike, so that no job can ask where one lies (ADR 0043).
 
     Raises:
         ConfigurationError: as ``read_sql_table``.
     """
     wanted = columns_read(schema)
     with _asked(source) as connection:
-        places_of(_names(connection, source), f"query at {source.url}", schema)
+        names = _names(connection, source)
+        places_of(names, f"query at {source.url}", schema)
         order = reversed(wanted) if whole_order else wanted[-1:]
-        rows = _rows_of(source, wanted)
-        asked = select(*(rows.c[name] for name in wanted)).order_by(*(rows.c[name] for name in order))
+        others = [name for name, times in Counter(names).items() if times == 1 and name not in wanted]
+        rows = _rows_of(source, (*wanted, *others))
+        asked = select(*(rows.c[name] for name in (*wanted, *others))).order_by(
+            *(rows.c[name] for name in order)
+        )
         result = connection.execution_options(yield_per=BATCH_ROWS).execute(asked)
         for number, values in enumerate(result, start=1):
             where = f"query at {source.url}: row {number}"
-            yield where, [cell_text(value, where, name) for name, value in zip(wanted, values, strict=True)]
+            read = zip(wanted, values[: len(wanted)], strict=True)
+            yield where, [cell_of(value, where, name) for name, value in read]
 
 
 def _names(connection: Connection, source: SqlSource) -> list[str]:

@@ -22,4 +22,4 @@ def views_of(terms: Views, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
     for down, along in terms.moves:
         moved = bordered[:, side + down :, side + along :][:, : terms.rows, : terms.columns]
         made += [moved, moved[:, :, ::-1]] if terms.mirror else [moved]
-    return np.stack(made, axis=1).reshape(len(images), terms.count, -1)
+    return np.stack(made, axis=1).reshape(len(images), terms.count, terms.rows * terms.columns)

@@ -5,6 +5,7 @@ A record with scores or a label that are not finite, or a label of another kind,
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def outcome_sums(asked: Outcome, records: Records, scores: Vector) -> Vector:
     Args:
         scores: float64[n, outputs].
     """
-    labels = records.labels.reshape(len(records), -1).astype(np.float64)
+    labels = records.labels.reshape(len(records), math.prod(records.labels.shape[1:])).astype(np.float64)
     known = np.isfinite(scores).all(axis=1) & _is_a_label(records, labels)
     scores, labels, shares = scores[known], labels[known], shares_of(records)[known]
     if isinstance(asked, LossMetric):
