@@ -7,7 +7,7 @@ about who else there is.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,8 @@ from privacy.ids import Digest, HexDigest, HexKey, Name, PartyId, PartyName, Ser
 Role = Literal["silo", "aggregator", "share_server", "researcher"]
 SEALED_TO: tuple[Role, ...] = ("silo", "share_server")
 """Whom others send secrets through a server that must not read them."""
+EPOCHS_MAX: Final = 10_000
+"""Most charters that one may name before itself."""
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 PolicyText = Annotated[str, Field(max_length=65536)]
 
@@ -53,6 +55,10 @@ class Charter(Frozen):
     epoch: Annotated[int, Field(ge=1)]
     previous: HexDigest | None = None
     """Digest of the charter of the epoch before; none for the first."""
+    earlier: Annotated[
+        tuple[HexDigest, ...], Field(max_length=EPOCHS_MAX, exclude_if=lambda digests: not digests)
+    ] = ()
+    """Digests of the charters before ``previous``, oldest first: who missed epochs sees that no fork is between."""
     officers: HexDigest
     """Digest of the officers whose endorsement it needs."""
     members: tuple[Member, ...]
@@ -83,6 +89,8 @@ class Charter(Frozen):
     def _it_has_one_place_among_charters(self) -> Self:
         if (self.epoch == 1) != (self.previous is None):
             raise ValueError("previous: expected the charter of the epoch before, and none for epoch 1")
+        if len(self.earlier) > max(0, self.epoch - 2):
+            raise ValueError(f"earlier: expected at most the charters of {max(0, self.epoch - 2)} epochs")
         if sorted(set(self.revoked)) != list(self.revoked):
             raise ValueError("revoked: expected distinct keys, sorted")
         return self
@@ -91,6 +99,12 @@ class Charter(Frozen):
     def digest(self) -> Digest:
         """What jobs and plans are bound to."""
         return digest_of("sealsum/charter/v1", self)
+
+    @property
+    def lineage(self) -> tuple[Digest, ...]:
+        """Digests of the charters before this one, as far as it names them; the last is of the epoch before."""
+        named = (*self.earlier, *(() if self.previous is None else (self.previous,)))
+        return tuple(Digest(one) for one in named)
 
     def member(self, party: PartyId) -> Member:
         """The member of that name.

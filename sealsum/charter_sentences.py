@@ -95,6 +95,11 @@ def _before(
             f"--in-force: expected charter {charter.previous[:16]}…, which this proposal replaces, got "
             f"{before.charter.digest[:16]}… (epoch {before.charter.epoch})"
         )
+    if charter.earlier != before.charter.lineage:
+        raise ConfigurationError(
+            "charter.earlier: expected the ancestors of the charter in force and no others; have the proposal "
+            "made again, and sign nothing until you know why it differs"
+        )
     if proposal.officers[: len(in_force.officers)] != in_force.officers:
         raise SignatureRejected("officers: expected those in force, and at most one version after them")
     return before

@@ -141,6 +141,7 @@ def _charter(
         federation=federation,
         epoch=1 if held is None else held.epoch + 1,
         previous=None if held is None else held.digest,
+        earlier=() if held is None else held.lineage,
         officers=officers.digest,
         members=members,
         revoked=() if held is None else tuple(sorted(left | set(held.revoked))),

@@ -88,8 +88,9 @@ def succeed_charter(held: VerifiedCharter | None, offered: VerifiedCharter) -> V
 
     An old charter, validly signed once, may list a member who has been expelled since. Checks:
     (1) the officers held are among those offered; (2) the epoch is not lower; (3) of the same epoch there
-    is one charter; (4) the next epoch names the one held as its predecessor, so that two charters of one
-    epoch come to light also afterwards; (5) a revoked key stays revoked, and each that left the roster is.
+    is one charter; (4) a later epoch names the one held among its ancestors, and the same ones before it, so
+    that two charters of one epoch come to light also afterwards, and over epochs that were missed; (5) a
+    revoked key stays revoked, and each that left the roster is.
 
     Raises:
         OutOfOrder: (1) fewer versions, (2). Conflict: (1) others, (3) to (5).
@@ -120,11 +121,7 @@ def succeed_charter(held: VerifiedCharter | None, offered: VerifiedCharter) -> V
             )
         return held
     # (4)
-    if theirs.epoch == mine.epoch + 1 and theirs.previous != mine.digest:
-        raise Conflict(
-            f"charter.previous: expected {mine.digest[:16]}… (epoch {mine.epoch}, held here), got "
-            f"{str(theirs.previous)[:16]}…: two charters of that epoch are signed; ask the officers"
-        )
+    _check_descent(mine, theirs)
     # (5)
     gone = {member.verify_key for member in mine.members} - {member.verify_key for member in theirs.members}
     if not gone | set(mine.revoked) <= set(theirs.revoked):
@@ -132,6 +129,29 @@ def succeed_charter(held: VerifiedCharter | None, offered: VerifiedCharter) -> V
             "charter.revoked: expected every key that was revoked or left the roster; ask the officers"
         )
     return offered
+
+
+def _check_descent(mine: Charter, theirs: Charter) -> None:
+    """Whether two charters have one past, by the ancestors that the later one names.
+
+    Raises:
+        Conflict: another charter of an epoch that both know; or the later one does not reach back so far.
+    """
+    missed = theirs.epoch - mine.epoch
+    if len(theirs.lineage) < missed:
+        raise Conflict(
+            f"charter.earlier: expected the digests back to epoch {mine.epoch} (held here), got "
+            f"{len(theirs.lineage)} before epoch {theirs.epoch}; bring the charters in between, one by one"
+        )
+    ours = (*mine.lineage, mine.digest)
+    shown = theirs.lineage[: len(theirs.lineage) - missed + 1]
+    for back, (here, there) in enumerate(zip(reversed(ours), reversed(shown), strict=False)):
+        if here != there:
+            raise Conflict(
+                f"charter of epoch {mine.epoch - back}: expected {here[:16]}… (held here) among the ancestors "
+                f"of epoch {theirs.epoch}, got {there[:16]}…: two charters of that epoch are signed; ask the "
+                "officers"
+            )
 
 
 def _digests(verified: VerifiedCharter) -> list[Digest]:
