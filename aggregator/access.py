@@ -15,7 +15,7 @@ from privacy.people import PERSON_ROLES, PersonRole
 from privacy.roster import Role
 
 Method = Literal["GET", "PUT", "POST", "DELETE"]
-Scope = Literal["charter", "jobs", "evidence", "logs", "models", "operators", "policy", "tokens"]
+Scope = Literal["charter", "jobs", "evidence", "logs", "models", "operators", "policy", "tokens", "upkeep"]
 """What an API token is given of its role; an endpoint is in at most one."""
 API_TOKEN_SCOPES: Final[frozenset[Scope]] = frozenset(get_args(Scope)) - {"tokens"}
 """Not ``tokens``: one that leaks must not be able to have itself succeeded."""
@@ -82,6 +82,13 @@ AGGREGATOR: Final[Table] = {
     ("GET", "/v1/jobs/{job}/evidence"): Access(
         frozenset({"researcher"}), frozenset({"dpo", "security", "auditor", "researcher"}), "evidence"
     ),
+    ("GET", "/v1/upkeep"): Access(people=_LOG_READERS, scope="upkeep"),
+    ("POST", "/v1/drain"): Access(people=frozenset({"site_admin"}), scope="upkeep"),
+    ("DELETE", "/v1/drain"): Access(people=frozenset({"site_admin"}), scope="upkeep"),
+    ("POST", "/v1/holds"): Access(people=frozenset({"site_admin", "dpo", "security"}), scope="upkeep"),
+    # Whoever may delete does not lift what keeps her from it.
+    ("DELETE", "/v1/holds/{job}"): Access(people=frozenset({"dpo", "security"}), scope="upkeep"),
+    ("POST", "/v1/expire"): Access(people=frozenset({"site_admin"}), scope="upkeep"),
     ("PUT", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/jobs"): _SILO,

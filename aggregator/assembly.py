@@ -17,12 +17,14 @@ from aggregator.job_answers import JobAnswers
 from aggregator.job_keys import JobKeys
 from aggregator.job_rows import keep_charter
 from aggregator.lease import Lease
+from aggregator.maintenance import Maintenance
 from aggregator.operators.admitting import admit_people
 from aggregator.operators.web import add_people_routes
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
 from aggregator.presence import Bell, Presence
 from aggregator.readiness import Readiness
 from aggregator.resuming import left_open
+from aggregator.retention import Retention
 from aggregator.round_flow import RoundFlow
 from aggregator.run_loop import RunLoop
 from aggregator.schemes.additive import AdditiveFlow
@@ -44,6 +46,7 @@ from aggregator.web_keys import add_key_routes
 from aggregator.web_logs import add_log_routes
 from aggregator.web_readiness import add_readiness_routes
 from aggregator.web_share_server import share_server_app
+from aggregator.web_upkeep import add_upkeep_routes
 from aggregator.witnesses import Witnesses
 from policies.audit_sinks.settings import sinks_or_default
 from privacy.errors import ConfigurationError
@@ -115,6 +118,7 @@ def assemble_aggregator(
         bell=bell,
         presence=Presence(settings.presence_s, bell, time.monotonic),
         readiness=Readiness(store, settings.approval_wait_s, time.time),
+        maintenance=Maintenance(store, bell, time.time),
     )
     with store.read() as view:
         state.coming_back.update(one.plan.context for one in left_open(view, state.me))
@@ -138,6 +142,7 @@ def assemble_aggregator(
     add_log_routes(app, store, state.witnesses, between_rounds=lambda: state.current is None)
     add_key_routes(app, JobKeys(state))
     add_readiness_routes(app, JobAnswers(state))
+    add_upkeep_routes(app, state.maintenance, Retention(store, state.models, time.time))
     assert_all_guarded(app, AGGREGATOR)
     return Aggregator(identity, app, state, loop)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aggregator.job_rows import endorsed_charter, job_row, rounds_of
+from aggregator.retention import assert_not_expired
 from aggregator.state import AggregatorState
 from aggregator.store import Reader
 from privacy.canonical import canonical_bytes
@@ -55,10 +56,11 @@ def job_evidence(state: AggregatorState, job: JobId) -> Iterator[bytes]:
     """JSON in pieces, one round at a time.
 
     Raises:
-        NotFound: no such job; raised before the first piece.
+        NotFound: no such job; OutOfOrder: it has expired; raised before the first piece.
     """
     with state.store.read() as view:
         row = job_row(view, job)
+        assert_not_expired(view, job)
         contexts = [Context(Digest(stored.ctx)) for stored in rounds_of(view, job)]
         # Not the one in force now: the job was signed under its own.
         charter = endorsed_charter(view, row.spec.charter) or state.held.endorsed

@@ -62,12 +62,14 @@ class ServerHealth:
     def checks(self) -> tuple[Check, ...]:
         """What must hold for the server to do its part in rounds."""
         state_dir = self._settings.state_dir
-        return (
+        always = (
             Check("state_dir", lambda: assert_room(state_dir, STATE_FREE_BYTES)),
             Check("certificate", lambda: assert_in_force(state_dir / "identity.pem", datetime.now(UTC))),
             Check("log", lambda: self._ask(self._log_is_ours)),
             Check("audit_sinks", self._sinks),
         )
+        # Never a failure: a server that begins nothing new still serves what runs.
+        return always if self._state is None else (*always, Check("begins", lambda: self._ask(self._begins)))
 
     def refresh(self) -> None:
         """Bring gauges up to date; a stuck loop leaves them as they were."""
@@ -104,6 +106,9 @@ class ServerHealth:
                 f"database: expected an answer, got {type(error).__name__}; see to the database"
             ) from error
         return f"{self._store.log.head.size} entries"
+
+    def _begins(self) -> str:
+        return "" if self._state is None else self._state.maintenance.told()
 
     def _gauge(self) -> str:
         charter = self._charter()

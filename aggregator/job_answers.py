@@ -50,7 +50,7 @@ class JobAnswers:
                     rounds=row.spec.rounds,
                     dataset=row.spec.dataset,
                     purpose=row.spec.purpose,
-                    reason=row.reason,
+                    reason=row.reason or self._state.maintenance.why_waiting(row),
                 )
                 for at, row in found
             )

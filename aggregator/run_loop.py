@@ -151,7 +151,11 @@ class RunLoop:
         return found or None
 
     def _is_due(self, job: JobRow) -> bool:
-        return job.job not in self._vetted or self._judged(job).verdict != "wait"
+        if job.job not in self._vetted:
+            return True
+        verdict = self._judged(job).verdict
+        # What is held back begins no round; whose time is up ends all the same.
+        return verdict == "over" or (verdict == "go" and not self._state.maintenance.holds_back(job))
 
     def _judged(self, job: JobRow) -> Judged:
         """Whether silos let it go on; those whose budget refused an earlier round of it do not count."""
@@ -210,7 +214,7 @@ class RunLoop:
         def enough() -> frozenset[SiloId] | None:
             approving = readiness.who(digest, willing, "approved")
             here = self._state.presence.here(approving)
-            if len(approving) < needed or self._state.charters.coming is not None:
+            if len(approving) < needed or self._interrupted(job):
                 return _NOBODY
             return here if len(here) >= needed else None
 
@@ -235,6 +239,10 @@ class RunLoop:
             return None
         self._latecomers.invited(job.job, readiness.who(digest, willing, "approved"), cohort)
         return cohort
+
+    def _interrupted(self, job: JobRow) -> bool:
+        """Whether a cohort is gathered in vain: another charter has come, or an operator holds the job."""
+        return self._state.charters.coming is not None or self._state.maintenance.holds_back(job)
 
     def _scrub_soon(self) -> None:
         """Have servers delete the shares of ended rounds, beside the next round."""

@@ -10,6 +10,7 @@ from aggregator.blobs import Directory
 from aggregator.desk import Desk
 from aggregator.held_charter import HeldCharter
 from aggregator.ledger_heads import witness
+from aggregator.maintenance import Maintenance
 from aggregator.not_now import ComingBack
 from aggregator.presence import Bell, Presence
 from aggregator.readiness import Readiness
@@ -88,6 +89,8 @@ class AggregatorState:
     presence: Presence
     readiness: Readiness
     """Which silos will take part in which job."""
+    maintenance: Maintenance
+    """Whether anything new begins."""
     current: OpenRound | None = None
     coming_back: set[Context] = field(default_factory=set)
     """Rounds that are open by the database. One that is not ``current`` was interrupted and will be again:

@@ -33,8 +33,9 @@ log_entries: Final = Table(
     Column("line", LargeBinary, nullable=False),
     Column("nodes", LargeBinary, nullable=False),
 )
-"""The log: one record a row, never updated, never deleted. ``nodes`` are the hashes of the subtrees that this
-entry completes, smallest first, 32 bytes each (``privacy.transparency.merkle``)."""
+"""The log: one record a row, never deleted. Fields of an expired job's entries give way to their commitments,
+over which the tree was built; nothing else ever changes (``retention``). ``nodes`` are the hashes of the
+subtrees that this entry completes, smallest first, 32 bytes each (``privacy.transparency.merkle``)."""
 
 log_checkpoints: Final = Table(
     "log_checkpoints",
@@ -226,3 +227,44 @@ api_tokens: Final = Table(
     Column("used_at", BigInteger, nullable=False),
 )
 """API tokens by the SHA-256 of their secrets. Unix seconds, 0 for never; rows stay when tokens have ended."""
+
+drains: Final = Table(
+    "drains",
+    metadata,
+    Column("name", String(16), primary_key=True),
+    Column("what", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("by", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""At most one row: that nothing new begins, which outlives a restart. ``by`` is a pseudonym, ``at`` Unix
+seconds; so in the next two."""
+
+job_holds: Final = Table(
+    "job_holds",
+    metadata,
+    Column("job", String(63), primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("by", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""Legal holds."""
+
+expired_jobs: Final = Table(
+    "expired_jobs",
+    metadata,
+    Column("job", String(63), primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("files_left", Text, nullable=False),
+)
+"""Jobs whose rows are deleted. ``files_left``: models whose files are still to go, a JSON list of digests."""
+
+attack_results: Final = Table(
+    "attack_results",
+    metadata,
+    Column("job", String(64), nullable=False),
+    Column("party", String(63), nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("job", "party", name="one_attack_result_per_job_and_party"),
+)
+"""What attacks on a job's terms came to, as a member signed it; ``job`` is a digest. A later one replaces."""

@@ -58,7 +58,7 @@ class Charter(Frozen):
     earlier: Annotated[
         tuple[HexDigest, ...], Field(max_length=EPOCHS_MAX, exclude_if=lambda digests: not digests)
     ] = ()
-    """Digests of the charters before ``previous``, oldest first: who missed epochs sees that no fork is between."""
+    """Digests of the charters before ``previous``, oldest first: who missed epochs sees that none forked."""
     officers: HexDigest
     """Digest of the officers whose endorsement it needs."""
     members: tuple[Member, ...]
@@ -102,7 +102,7 @@ class Charter(Frozen):
 
     @property
     def lineage(self) -> tuple[Digest, ...]:
-        """Digests of the charters before this one, as far as it names them; the last is of the epoch before."""
+        """Digests of the charters before this one, as far as it names them, the one just before it last."""
         named = (*self.earlier, *(() if self.previous is None else (self.previous,)))
         return tuple(Digest(one) for one in named)
 

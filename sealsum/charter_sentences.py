@@ -97,8 +97,8 @@ def _before(
         )
     if charter.earlier != before.charter.lineage:
         raise ConfigurationError(
-            "charter.earlier: expected the ancestors of the charter in force and no others; have the proposal "
-            "made again, and sign nothing until you know why it differs"
+            "charter.earlier: expected the ancestors of the charter in force and no others; have the "
+            "proposal made again, and sign nothing until you know why it differs"
         )
     if proposal.officers[: len(in_force.officers)] != in_force.officers:
         raise SignatureRejected("officers: expected those in force, and at most one version after them")

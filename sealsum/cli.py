@@ -45,7 +45,15 @@ COMMANDS: dict[str, Lazy] = {
         {"enroll": "sealsum.enrolment:silo"},
     ),
     "aggregator": Lazy(
-        "aggregator.cli:aggregator", "Run the aggregator.", {"enroll": "sealsum.enrolment:aggregator"}
+        "aggregator.cli:aggregator",
+        "Run the aggregator; hold work back; keep and expire evidence.",
+        {
+            "enroll": "sealsum.enrolment:aggregator",
+            **{
+                name: f"sealsum.upkeep_commands:{name}"
+                for name in ("upkeep", "drain", "resume", "hold", "release", "expire")
+            },
+        },
     ),
     "share-server": Lazy(
         "aggregator.cli:share_server", "Run a share server.", {"enroll": "sealsum.enrolment:share_server"}

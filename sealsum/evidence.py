@@ -27,7 +27,7 @@ from sealsum.evidence_attack import ENTRY as ATTACKS_ENTRY
 from sealsum.evidence_attack import checked_results
 from sealsum.evidence_claim import dp_claim
 from sealsum.evidence_guide import guide
-from sealsum.evidence_redaction import redacted, wished
+from sealsum.evidence_redaction import redacted, redacted_before, wished
 from sealsum.evidence_replay import accountant_replay
 from sealsum.evidence_silos import HandedOver, all_ledgers, read_handover
 from sealsum.evidence_software import bill_of_materials, versions
@@ -138,7 +138,6 @@ def build_pack(
         "dp/accountant-replay.json": canonical_bytes(accountant_replay(job, entries)),
         "software/versions.json": canonical_bytes(versions()),
         "software/sbom.cdx.json": canonical_bytes(bill_of_materials(created_at)),
-        "REDACTIONS.json": canonical_bytes({"redactions": []}),
         "VERIFY.md": guide(signer.pin.federation, charter.officers).encode(),
         **ServedLog(
             b"".join(record.line() + b"\n" for record in found.log), found.checkpoint, found.witnessed
@@ -149,6 +148,8 @@ def build_pack(
         **{f"dp/ledger/{silo}.jsonl": raw for silo, raw in ledgers.items()},
         **{_round_name(round_, charter): canonical_bytes(round_) for round_ in found.rounds},
     }
+    gone = redacted_before(files, "redacted by the log's owner when another job's evidence had expired")
+    files["REDACTIONS.json"] = canonical_bytes({"redactions": gone})
     wish = wished(redact)
     if wish.fields or wish.silos:
         files = redacted(files, wish, "left out at export")

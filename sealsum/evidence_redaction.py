@@ -16,15 +16,11 @@ from typing import Final
 
 from privacy.canonical import canonical_bytes, sha256_hex
 from privacy.errors import ConfigurationError
-from privacy.transparency.leaf import parse_record
+from privacy.transparency.leaf import FOLLOWED_BY, parse_record
 
 ENTRY: Final = "REDACTIONS.json"
 CARD: Final = "data/card.json"
-NEEDED: Final = frozenset(
-    {"context", "decision", "digest", "job", "job_digest", "ledger_head", "model", "root", "round", "silo"}
-    | {"size", "state", "survivors"}
-)
-"""Fields by which the verifier holds logs and rounds against each other."""
+NEEDED: Final = FOLLOWED_BY
 _FIELD = re.compile(r"log:[a-z][a-z0-9_]{0,63}")
 
 
@@ -60,6 +56,16 @@ def wished(words: Collection[str]) -> Wish:
             f"needed are {', '.join(sorted(NEEDED))}"
         )
     return Wish(frozenset(fields), frozenset(silos))
+
+
+def redacted_before(files: Mapping[str, bytes], reason: str) -> list[dict[str, object]]:
+    """What logs came without, as the list of redactions says it."""
+    found: Counter[tuple[str, str]] = Counter()
+    for name, raw in files.items():
+        if name.startswith("log/") and name.endswith(".jsonl"):
+            for record in map(parse_record, raw.splitlines()):
+                found.update((name, field) for field in record.fields.keys() - record.body.keys())
+    return [_row(name, field, count, reason, None) for (name, field), count in sorted(found.items())]
 
 
 def redacted(files: Mapping[str, bytes], wish: Wish, reason: str) -> dict[str, bytes]:

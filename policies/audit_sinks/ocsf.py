@@ -80,6 +80,11 @@ OCSF: Final[Mapping[str, Mapped]] = {
     "request_refused": Mapped(FINDING, _CREATE, _MEDIUM, "A request was refused"),
     "token_issued": Mapped(API, _CREATE, _LOW, "An API token was issued"),
     "token_revoked": Mapped(API, _DELETE, _LOW, "An API token was revoked"),
+    "drain_began": Mapped(API, _UPDATE, _MEDIUM, "An operator holds new work back"),
+    "drain_ended": Mapped(API, _UPDATE, _LOW, "An operator lets new work begin again"),
+    "job_held": Mapped(API, _CREATE, _LOW, "A job's evidence is under a legal hold"),
+    "hold_released": Mapped(API, _DELETE, _MEDIUM, "A legal hold was ended"),
+    "job_expired": Mapped(API, _DELETE, _MEDIUM, "A job's evidence was deleted"),
     "sink_failed": Mapped(FINDING, _CREATE, _HIGH, "An audit sink takes nothing"),
     "sink_recovered": Mapped(API, _UPDATE, _LOW, "An audit sink takes entries again"),
 }

@@ -39,6 +39,13 @@ class Redacted(Frozen):
     digest: HexDigest
 
 
+FOLLOWED_BY: Final = frozenset(
+    {"context", "decision", "digest", "job", "job_digest", "ledger_head", "model", "root", "round", "silo"}
+    | {"size", "state", "survivors"}
+)
+"""Fields by which verifiers hold logs and rounds against each other: nobody may take them out of a log."""
+
+
 class Record(Frozen):
     """One event. ``at`` is RFC 3339 UTC; values hold no floats (reals are decimal strings)."""
 

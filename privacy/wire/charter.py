@@ -148,9 +148,9 @@ def _check_descent(mine: Charter, theirs: Charter) -> None:
     for back, (here, there) in enumerate(zip(reversed(ours), reversed(shown), strict=False)):
         if here != there:
             raise Conflict(
-                f"charter of epoch {mine.epoch - back}: expected {here[:16]}… (held here) among the ancestors "
-                f"of epoch {theirs.epoch}, got {there[:16]}…: two charters of that epoch are signed; ask the "
-                "officers"
+                f"charter of epoch {mine.epoch - back}: expected {here[:16]}… (held here) among the "
+                f"ancestors of epoch {theirs.epoch}, got {there[:16]}…: two charters of that epoch are "
+                "signed; ask the officers"
             )
 
 
