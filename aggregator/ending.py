@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from aggregator.desk_rows import forget_desk
@@ -11,11 +11,12 @@ from aggregator.key_rows import forget_keys
 from aggregator.round import Round
 from aggregator.state import AggregatorState, OpenRound
 from aggregator.store import Writer
+from aggregator.turnout import endings
 from privacy.ids import Digest, JobId, SiloId
 from privacy.plan import RoundPlan
 from privacy.secagg.vectors import VectorName
 from privacy.update import FLOAT_BYTES
-from privacy.wire.messages import RoundResult
+from privacy.wire.messages import Refusal, RoundResult
 
 REASON_LENGTH = 500
 JobEnd = Literal["running", "finished", "failed"]
@@ -49,6 +50,7 @@ def publish(
         add_model(transaction, model_out, plan.architecture, size, published=True)
         transaction.add_message(plan.context, state.me, state.sign(result, "result", plan.context))
         transaction.set_phase(plan.context, phase, duration_ms=duration_ms)
+        _turn_out(state, transaction, plan, survivors, survivors, blamed=True)
         transaction.record("model_published", context=plan.context, job=plan.job, model=model_out)
         change_job(transaction, plan.job, state=job_state, model=model_out, aborts=0, reason="")
         if job_state != "running":
@@ -73,6 +75,7 @@ def abort(
     that is not stored yet.
     """
     plan = round_.plan
+    collected = round_.phase != "collecting"
     phase = round_.step("give_up")
     reason = _one_line(reason)
     with state.store.write() as transaction:
@@ -93,6 +96,9 @@ def abort(
         )
         transaction.add_message(plan.context, state.me, state.sign(result, "result", plan.context))
         transaction.set_phase(plan.context, phase, duration_ms=duration_ms)
+        # Silence tells of a silo only where its round was played to the end of what it could answer in.
+        waited = blamed and collected and answers is not None
+        _turn_out(state, transaction, plan, (), round_.answers, blamed=waited)
         transaction.record("round_aborted", context=plan.context, job=plan.job, reason=reason)
         change_job(transaction, plan.job, state=job_state, aborts=aborts, reason=why)
         if job_state != "running":
@@ -107,6 +113,26 @@ def fail_job(state: AggregatorState, job: JobRow, reason: str) -> None:
         change_job(transaction, job.job, state="failed", reason=reason)
         _end_job(transaction, job.job, job.spec.digest, "failed", reason)
     _after(state, job.spec.digest, "failed")
+
+
+def _turn_out(
+    state: AggregatorState,
+    transaction: Writer,
+    plan: RoundPlan,
+    survivors: Collection[SiloId],
+    answered: Collection[SiloId],
+    *,
+    blamed: bool,
+) -> None:
+    """Count what the round's end means for each silo of its cohort."""
+    refusals: dict[SiloId, str] = {}
+    if len(survivors) < len(plan.cohort):
+        refusals = {
+            SiloId(silo): Refusal.model_validate_json(envelope.body).rule
+            for silo, envelope in transaction.messages(plan.context, "refusal").items()
+        }
+    ended = endings(plan.silos, survivors=survivors, answered=answered, refusals=refusals, blamed=blamed)
+    state.turnouts.ended(transaction, plan, ended, opened=bool(survivors))
 
 
 def _end_job(transaction: Writer, job: JobId, digest: Digest, job_state: JobEnd, reason: str) -> None:

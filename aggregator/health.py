@@ -16,6 +16,7 @@ from aggregator.meters import ServerMeters
 from aggregator.settings import ServerSettings
 from aggregator.state import AggregatorState
 from aggregator.store import Store
+from aggregator.turnouts import totals
 from policies.health.checks import Check, assert_in_force, assert_room
 from policies.health.listener import HealthListener
 from policies.health.settings import STATE_FREE_BYTES
@@ -118,6 +119,8 @@ class ServerHealth:
             self.meters.present.set(len(self._state.presence.here(charter.silos)))
             with self._store.read() as view:
                 self.meters.open_jobs.set(sum(1 for _ in open_jobs(view)))
+                for outcome, total in totals(view).items():
+                    self.meters.turnouts.labels(outcome).set(total)
         return ""
 
     def _sinks(self) -> str:

@@ -4,12 +4,14 @@ A round begins once enough silos are here and a grace period has passed, so a si
 slow would be left out of every round of a fast federation, and its patients of the model. Whoever was left
 out and has been heard of since is waited for: one more grace period for each round in a row that went without
 it, up to a bound, so that nobody holds up the others for good. A silo that is silent is not waited for. No
-silo is in a round that it has not joined, and a threat model's minimum holds as ever.
+silo is in a round that it has not joined, and a threat model's minimum holds as ever. Who was left out is in
+the database (``aggregator.turnouts``), so that a restart owes it the same; until a round begins, a process
+waits for whoever it has heard of since it started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,7 +24,7 @@ GRACES_MAX: Final = 4
 
 @dataclass
 class _Job:
-    """The rounds of one job so far, as far as this process began them."""
+    """The rounds of one job so far."""
 
     left_out: dict[SiloId, int] = field(default_factory=dict)
     """How many rounds in a row went without a silo."""
@@ -36,6 +38,11 @@ class Latecomers:
         self._presence = presence
         self._grace_s = grace_s
         self._jobs: dict[JobId, _Job] = {}
+        self._began_at = presence.now
+
+    def recall(self, job: JobId, left_out: Mapping[SiloId, int]) -> None:
+        """How many rounds in a row went without whom, before this process; nothing where it knows better."""
+        self._jobs.setdefault(job, _Job(dict(left_out), self._began_at))
 
     def invited(self, job: JobId, willing: Collection[SiloId], cohort: Collection[SiloId]) -> None:
         """A round begins with these of the silos that would take part."""
@@ -62,3 +69,7 @@ class Latecomers:
     def forget(self, job: JobId) -> None:
         """The job is over."""
         self._jobs.pop(job, None)
+
+    def forget_all(self) -> None:
+        """Another process may have worked meanwhile."""
+        self._jobs.clear()

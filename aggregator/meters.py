@@ -14,6 +14,7 @@ from typing import Final, Literal
 from prometheus_client import Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aggregator.turnout import OUTCOMES_OF_SILOS
 from policies.health.meters import Meters
 from privacy.transparency.leaf import Record
 
@@ -42,6 +43,13 @@ class ServerMeters(Meters):
         self.present = self.gauge("sealsum_server_silos_present", "Silos that are here now (aggregator).")
         self.enrolled = self.gauge("sealsum_server_silos_enrolled", "Silos of the charter in force.")
         self.open_jobs = self.gauge("sealsum_server_jobs_open", "Jobs queued or running (aggregator).")
+        self.turnouts = self.gauge(
+            "sealsum_server_turnouts",
+            "Silos times rounds of all jobs that are kept, by what came of it (aggregator).",
+            "outcome",
+        )
+        for outcome in OUTCOMES_OF_SILOS:
+            self.turnouts.labels(outcome)
         self._begun: dict[str, datetime] = {}
 
     def logged(self, records: Sequence[Record]) -> None:

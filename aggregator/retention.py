@@ -32,6 +32,7 @@ from aggregator.tables import (
     models,
     readiness,
     rounds,
+    turnouts,
 )
 from policies.loader import load_threat_model
 from privacy.errors import Conflict, NotFound, OutOfOrder
@@ -132,6 +133,7 @@ class Retention:
                 connection.execute(delete(messages).where(messages.c.ctx == ctx))
             for table in (readiness, askings, attack_results):
                 connection.execute(delete(table).where(table.c.job == job.spec.digest))
+            connection.execute(delete(turnouts).where(turnouts.c.job == job.job))
             for digest in going:
                 connection.execute(delete(models).where(models.c.digest == digest))
             redacted = _redact(self._store, transaction, job.job, contexts)

@@ -75,8 +75,11 @@ class RoundFlow:
         )
         return admitted, offer
 
-    async def run(self, job: JobRow, silos: Collection[SiloId]) -> None:
+    async def run(self, job: JobRow, silos: Collection[SiloId], left_out: Collection[SiloId] = ()) -> None:
         """One round: it ends published or aborted, with a signed result either way, unless the process ends.
+
+        Args:
+            left_out: silos that would take part, and are not there in time.
 
         Raises:
             PolicyRefusal: our own gate refuses the plan; no round has begun.
@@ -98,6 +101,7 @@ class RoundFlow:
                 cohort=list(plan.silos),
                 tolerated=[finding.rule for finding in admitted.tolerated],
             )
+            self._state.turnouts.began(transaction, plan, left_out)
             change_job(transaction, plan.job, state="running", round=plan.round)
             self._state.witnesses.offered(transaction)
         desk = Desk(scheme.steps, DeskJournal(self._state.store, plan.context, scheme.unkept))

@@ -15,10 +15,10 @@ from typing import Literal
 from sqlalchemy import select, update
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from aggregator.calling import Called, Calling
 from aggregator.charter_change import enter_charter
 from aggregator.ending import abort, fail_job
 from aggregator.job_rows import OPEN_STATES, JobRow, budget_refusers, job_row, open_job_digests, open_jobs
-from aggregator.latecomers import Latecomers
 from aggregator.not_now import DatabaseAway
 from aggregator.readiness import Judged
 from aggregator.resuming import left_open, plan_of
@@ -26,14 +26,13 @@ from aggregator.round import Round
 from aggregator.round_flow import Faults, RoundFlow
 from aggregator.state import AggregatorState
 from aggregator.tables import rounds
+from policies.findings import PolicyRefusal
 from policies.planning import silos_needed
 from privacy.ids import Context, Digest, PartyId, SiloId
 
 RESTARTED = "aggregator restarted"
 _A_LONG_TIME_S = 3600.0
 _SCRUB_PATIENCE_S = 10.0
-_NOBODY: frozenset[SiloId] = frozenset()
-"""Silos have changed their minds while others were waited for."""
 _log = logging.getLogger("sealsum.aggregator")
 
 
@@ -50,10 +49,9 @@ class RunLoop:
     ) -> None:
         self._state = state
         self._flow = flow
-        self._grace_s = grace_s
         self._aborts_max = aborts_max
         self._database_wait_s = database_wait_s
-        self._latecomers = Latecomers(state.presence, grace_s)
+        self._calling = Calling(state, grace_s)
         self._vetted: set[str] = set()
         self._scrubbing: asyncio.Task[None] | None = None
 
@@ -111,6 +109,7 @@ class RunLoop:
 
     async def recover(self) -> None:
         """Go on with the round that a crash left open."""
+        self._calling.start_anew()
         with self._state.store.read() as view:
             left = left_open(view, self._state.me)
         for one in left:
@@ -187,9 +186,9 @@ class RunLoop:
             if judged.verdict == "over":
                 fail_job(self._state, job, judged.why)
                 return
-            silos = await self._cohort(job)
-            if silos is not None:
-                await self._flow.run(job, silos)
+            called = await self._calling.cohort(job, self._willing(self._refused_on_budget(job)))
+            if called is not None:
+                await self._run(job, called)
                 self._scrub_soon()
         except Faults as fault:
             # No round has begun: the job as such is refused, by our gate or by a charter that has changed.
@@ -197,52 +196,17 @@ class RunLoop:
         with self._state.store.read() as view:
             after = job_row(view, job.job)
         if after.state not in OPEN_STATES:
-            self._latecomers.forget(job.job)
+            self._calling.forget(job)
         _log.info("job", extra={"job": after.job, "state": after.state, "round": after.round})
 
-    async def _cohort(self, job: JobRow) -> frozenset[SiloId] | None:
-        """Silos to invite, of those that approve the job: all as soon as they are here and nobody is still to
-        answer, or enough of them after the grace period, and a longer one for who came too late before.
-
-        A silo that rejects the job, has yet to decide, or whose budget refused an earlier round of it, is not
-        waited for. ``None``: ask again, also because another charter has come.
-        """
-        willing = self._willing(self._refused_on_budget(job))
-        needed = silos_needed(job.spec, self._state.held.policy)
-        readiness, digest = self._state.readiness, job.spec.digest
-
-        def enough() -> frozenset[SiloId] | None:
-            approving = readiness.who(digest, willing, "approved")
-            here = self._state.presence.here(approving)
-            if len(approving) < needed or self._interrupted(job):
-                return _NOBODY
-            return here if len(here) >= needed else None
-
-        def everybody() -> frozenset[SiloId] | None:
-            expected = [silo for silo in willing if readiness.may_come(digest, silo)]
-            here = enough()
-            return here if here is not None and len(here) == len(expected) else None
-
-        if not await self._state.bell.wait_for(enough, _A_LONG_TIME_S):
-            return None
-        cohort = await self._state.bell.wait_for(everybody, self._grace_s)
-        if not cohort:
-            owed = self._latecomers.owed(job.job, readiness.who(digest, willing, "approved"))
-
-            def nobody_owed() -> frozenset[SiloId] | None:
-                here = enough()
-                return here if here is not None and here >= owed else None
-
-            extra_s = self._latecomers.extra_s(job.job, owed)
-            cohort = await self._state.bell.wait_for(nobody_owed, extra_s) or enough()
-        if not cohort:
-            return None
-        self._latecomers.invited(job.job, readiness.who(digest, willing, "approved"), cohort)
-        return cohort
-
-    def _interrupted(self, job: JobRow) -> bool:
-        """Whether a cohort is gathered in vain: another charter has come, or an operator holds the job."""
-        return self._state.charters.coming is not None or self._state.maintenance.holds_back(job)
+    async def _run(self, job: JobRow, called: Called) -> None:
+        """One round with those that are here; also with those that sit out, where no plan holds without."""
+        try:
+            await self._flow.run(job, called.here, called.left_out)
+        except PolicyRefusal:
+            if not called.paused:
+                raise
+            await self._flow.run(job, called.here | called.paused, called.left_out)
 
     def _scrub_soon(self) -> None:
         """Have servers delete the shares of ended rounds, beside the next round."""

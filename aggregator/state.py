@@ -18,6 +18,7 @@ from aggregator.round import Round
 from aggregator.server_memory import ServerMemory
 from aggregator.store import Store, Writer
 from aggregator.succession import Succession
+from aggregator.turnouts import Turnouts
 from aggregator.witnesses import Witnesses
 from policies.gates import AdmittedPlan
 from policies.rules_submission import Manifest
@@ -91,6 +92,8 @@ class AggregatorState:
     """Which silos will take part in which job."""
     maintenance: Maintenance
     """Whether anything new begins."""
+    turnouts: Turnouts = field(default_factory=Turnouts)
+    """What became of each silo in the rounds of a job."""
     current: OpenRound | None = None
     coming_back: set[Context] = field(default_factory=set)
     """Rounds that are open by the database. One that is not ``current`` was interrupted and will be again:

@@ -19,6 +19,7 @@ from aggregator.tables import (
     openings,
     rounds,
     seeds,
+    turnouts,
 )
 
 PHASE: Final = select(rounds.c.phase).where(rounds.c.ctx == bindparam("ctx"))
@@ -81,5 +82,10 @@ ADD_MESSAGE: Final = insert(messages)
 ADD_OPENING: Final = insert(openings)
 ADD_ROUND: Final = insert(rounds)
 ADD_SEED: Final = insert(seeds)
+ADD_TURNOUT: Final = insert(turnouts)
+SET_TURNOUT: Final = update(turnouts).where(
+    turnouts.c.job == bindparam("of_job"), turnouts.c.silo == bindparam("of_silo")
+)
+"""Sets the columns that it is executed with, besides ``of_job`` and ``of_silo``."""
 SET_PHASE: Final = update(rounds).where(rounds.c.ctx == bindparam("of"))
 """Sets the columns that it is executed with, besides ``of``."""

@@ -159,9 +159,10 @@ class Submissions:
     def _view(self, view: View, job: JobId, beyond: int) -> dict[str, Any]:
         row = job_row(view, job)
         asked = self._state.readiness.view_of(row.spec, self._state.held.charter, self._state.held.policy)
+        turnout = self._state.turnouts.told(view, row)
         shown = self._views.of(view, row, beyond)
         reason = row.reason or self._state.maintenance.why_waiting(row)
-        return {**shown, "reason": reason, "readiness": asked}
+        return {**shown, "reason": reason, "readiness": asked, "turnout": turnout}
 
     async def next_offer(
         self, silo: SiloId, after: str, seconds: float, seen: int | None = None

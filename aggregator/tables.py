@@ -192,6 +192,23 @@ desk_steps: Final = Table(
 )
 """Steps of open rounds that take nobody's answer any more. ``closed_at``: Unix milliseconds."""
 
+turnouts: Final = Table(
+    "turnouts",
+    metadata,
+    Column("job", String(63), nullable=False),
+    Column("silo", String(63), nullable=False),
+    Column("invited", Integer, nullable=False),
+    Column("summed", Integer, nullable=False),
+    Column("refused", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("left_out", Integer, nullable=False),
+    Column("left_out_in_row", Integer, nullable=False),
+    Column("strikes", Integer, nullable=False),
+    Column("paused_until", BigInteger, nullable=False),
+    PrimaryKeyConstraint("job", "silo", name="one_turnout_per_job_and_silo"),
+)
+"""How often a silo was invited to a job's rounds and what came of it (``aggregator.turnout``)."""
+
 leases: Final = Table(
     "leases",
     metadata,

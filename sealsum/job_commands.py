@@ -154,4 +154,6 @@ def _print(view: JobView, spec: JobSpec, uploads: int | None, as_json: bool) -> 
         click.echo(f"{said}; {sentence(curve[ended.round])}" if ended.round in curve else said)
     for refusal in view.refusals:
         click.echo(f"  round {refusal.round}: {refusal.silo} refused, {refusal.rule}: {refusal.sentence}")
+    for silo, turnout in sorted(view.turnout.items()):
+        click.echo(f"  {silo}: {turnout.sentence(view.round + 1)}")
     click.echo(f"  model: {view.model}")

@@ -68,6 +68,28 @@ class ReadinessView(_Report):
         return f"{len(said['approved'])} of {self.needed} approvals needed ({told or 'no silos'})"
 
 
+class TurnoutView(_Report):
+    """In how many rounds of the job a silo was, and what came of it."""
+
+    invited: int
+    summed: int
+    """It is in the sum that was opened."""
+    refused: int
+    failed: int
+    """It neither answered in time nor said no for a reason of its own."""
+    left_out: int
+    """The round began without it, because it was not there in time."""
+    paused_until: int = 0
+    """The round up to which it sits out after failures, unless it is needed."""
+
+    def sentence(self, next_round: int) -> str:
+        """For people."""
+        counts = (("refused", self.refused), ("failed", self.failed), ("left out", self.left_out))
+        more = "".join(f", {count} {word}" for word, count in counts if count)
+        pause = f"; sits out up to round {self.paused_until}" if self.paused_until >= next_round else ""
+        return f"in the sum of {self.summed} of {self.invited} rounds that invited it{more}{pause}"
+
+
 class JobView(_Report):
     """Where a job stands; ``version`` grows with every change."""
 
@@ -85,6 +107,8 @@ class JobView(_Report):
     initial_model: HexDigest
     readiness: ReadinessView | None = None
     """``None`` once the job is over."""
+    turnout: dict[str, TurnoutView] = {}
+    """By silo."""
 
     @property
     def last_round(self) -> int:
