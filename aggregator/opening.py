@@ -25,6 +25,7 @@ from privacy.secagg.additive import Ring
 from privacy.secagg.encoding import decode
 from privacy.secagg.packing import unpack
 from privacy.secagg.parts import Stretch, part_count, stretch, stretches
+from privacy.sent import Sent, sent_in
 from privacy.update import FLOAT_BYTES, model_bytes
 
 _STEP_ELEMENTS = 1 << 18
@@ -42,6 +43,7 @@ async def open_sum(
     write: Callable[[bytes], object],
     memory: RoundMemory,
     further: Further = NOTHING,
+    first: Path | None = None,
 ) -> None:
     """Open the one sum of a round and write the model that follows from it.
 
@@ -54,18 +56,20 @@ async def open_sum(
         write: takes the raw bytes of the new model, part by part, in order.
         memory: what the optimiser remembers; it is read and written in the same order.
         further: what the round's further vectors have opened to, for steps that read them.
+        first: raw file of the job's first model, where what is sent depends on it.
 
     Raises:
         Unprocessable: (3) leaves float32; PeerFault: what ``total_of`` refuses. SumImplausible: (1), (2).
     """
     plan = cleared.admitted.plan
+    sent = await asyncio.to_thread(_sent, cleared, model_in, first)
     last = stretch(part_count(plan.vector_length) - 1, plan.vector_length)
     last_total = await total_of(last)
     survivors = len(cleared.survivors)
     weight = _weight(plan, last_total, survivors)  # (1)
     for piece in stretches(plan.vector_length):
         total = last_total if piece.index == last.index else await total_of(piece)
-        opened = _Weighed(plan, piece, total, weight, survivors, further)
+        opened = _Weighed(plan, piece, total, weight, survivors, further, sent)
         write(await asyncio.to_thread(_step, opened, model_in, memory))
 
 
@@ -93,32 +97,62 @@ class _Weighed:
     weight: float
     survivors: int
     further: Further
+    sent: NDArray[np.intp] | None
+    """Which coordinates of the model the vector has, ascending; all where it is none."""
+
+    def range_of(self, start: int, length: int) -> tuple[int, int]:
+        """The stretch of the model, begin and end, around coordinates [start, start + length) of the vector.
+
+        With what lies between them and is not sent; stretch by stretch the model is covered once.
+        """
+        if self.sent is None:
+            return start, start + length
+        ends = int(self.sent[start + length]) if start + length < len(self.sent) else self.plan.parameters
+        return (0 if start == 0 else int(self.sent[start])), ends
 
 
 def _step(part: _Weighed, model_in: Path, memory: RoundMemory) -> bytes:
     """The new model's bytes of one stretch (the weight coordinate is not part of a model)."""
     plan, piece, survivors, per = part.plan, part.piece, part.survivors, part.plan.vector.per_element
     first = per * piece.start
-    length = min(per * piece.length, plan.parameters - first)
+    length = min(per * piece.length, plan.coordinates - first)
+    # Of a few coordinates fewer at a time, so that the stretch of the model around them is no longer.
+    step = max(1, _STEP_ELEMENTS * plan.coordinates // plan.parameters)
     # (3) Stochastic rounding moves each addend by less than one step of the scale.
     reach = survivors * (plan.vector.coordinate_bound + 2.0**-plan.vector.scale_bits)
     stepped = bytearray()
-    for start in range(0, length, per * _STEP_ELEMENTS):
-        elements = part.total[start // per : start // per + _STEP_ELEMENTS]
+    for start in range(0, length, per * step):
+        elements = part.total[start // per : start // per + step]
         opened = decode(unpack(elements, plan.vector, survivors)[: length - start], plan.vector)
         if np.any(np.abs(opened) > reach):
             raise SumImplausible(
                 "sum: a coordinate is beyond what the survivors' bounded updates can add up to"
             )
         # (3)
-        model = _read_model(model_in, first + start, len(opened))
-        slots = memory.read(first + start, model)
+        begin, end = part.range_of(first + start, len(opened))
+        model = _read_model(model_in, begin, end - begin)
+        slots = memory.read(begin, model)
+        mask: NDArray[np.bool_] | None = None
+        if part.sent is not None:
+            here = Sent(part.sent[first + start : first + start + len(opened)] - begin)
+            mask, opened = here.mask(len(model)), here.spread(opened, len(model))
         after = STEPS[plan.training.algorithm](
-            Opened(model, opened, part.weight, part.further), slots, plan.training, memory.moment
+            Opened(model, opened, part.weight, part.further, mask), slots, plan.training, memory.moment
         )
         memory.write(after.slots)
         stepped += model_bytes(after.model)
     return bytes(stepped)
+
+
+def _sent(cleared: ClearedCohort, model_in: Path, first: Path | None) -> NDArray[np.intp] | None:
+    """The coordinates that the round sums. Where it is not all, this takes memory by the model."""
+    plan, job = cleared.admitted.plan, cleared.admitted.job
+    if plan.sent is None:
+        return None
+    now = _read_model(model_in, 0, plan.parameters)
+    since = None if first is None else _read_model(first, 0, plan.parameters)
+    sent = sent_in(plan.training, job.model, plan.job_digest, plan.round, now, since)
+    return None if sent is None else sent.coordinates
 
 
 def _read_model(path: Path, start: int, length: int) -> NDArray[np.float32]:

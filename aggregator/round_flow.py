@@ -159,7 +159,8 @@ class RoundFlow:
         with self._state.models.draft() as draft, memories.of_round(plan, first) as memory:
             model_in = self._state.models.path(plan.model)
             further = await open_further(opened.cleared, opened.total)
-            await open_sum(opened.cleared, opened.total, model_in, draft.write, memory, further)
+            since = self._state.models.path(first)
+            await open_sum(opened.cleared, opened.total, model_in, draft.write, memory, further, since)
             model_out = await asyncio.to_thread(
                 draft.digest, lambda chunks: digest_under(plan.architecture, chunks)
             )

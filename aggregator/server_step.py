@@ -39,6 +39,8 @@ class Opened:
     """Σŵ, above 0."""
     further: Further = field(default_factory=lambda: NOTHING)
     """What the round's further vectors opened to."""
+    sent: NDArray[np.bool_] | None = None
+    """Where the sum has anything; elsewhere model and memory stay as they are. All of it where none."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,9 @@ def _stepped(
 ) -> Stepped:
     server = training.server
     direction, after = _direction(mean, slots, server)
+    if opened.sent is not None:
+        direction = np.where(opened.sent, direction, 0.0)
+        after = {name: np.where(opened.sent, value, slots[name]) for name, value in after.items()}
     iterate = _finite(opened.model.astype(np.float64) + learning_rate(training, moment) * direction)
     if AVERAGE not in slots:
         return Stepped(iterate, after)

@@ -20,6 +20,7 @@ from privacy.plan import (
 )
 from privacy.roster import Charter
 from privacy.secagg.rows import row_of
+from privacy.sent import count_sent
 
 SESSION_BYTES = 16
 
@@ -66,6 +67,7 @@ def plan_round(
             architecture=job.model.architecture,
             model=model,
             parameters=job.model.parameters,
+            sent=count_sent(job.training, job.model, number),
             cohort=tuple(
                 CohortMember(silo=silo, verify_key=charter.member(silo).verify_key) for silo in sorted(silos)
             ),

@@ -12,6 +12,7 @@ from policies.findings import Finding
 from policies.rules_queries import answers_fit_the_query
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter, Member
+from privacy.sent import count_sent
 
 
 def binding_findings(plan: RoundPlan, job: JobSpec, charter: Charter) -> list[Finding]:
@@ -67,6 +68,7 @@ def _copied_from_job(plan: RoundPlan, job: JobSpec) -> Iterator[Finding]:
         ("scheme", job.scheme, plan.scheme),
         ("architecture", job.model.architecture, plan.architecture),
         ("parameters", job.model.parameters, plan.parameters),
+        ("sent", count_sent(job.training, job.model, plan.round), plan.sent),
         ("training", job.training, plan.training),
         ("dp", job.dp, plan.dp),
         ("vector", job.vector, plan.vector),

@@ -219,7 +219,7 @@ def upload_within_limit(spec: Spec, plan: RoundPlan, charter: Charter) -> Iterat
             "upload_bytes",
             "the model is too large for what a silo agreed to upload each round",
             f"at most {spec.limits.upload_bytes_max} bytes",
-            f"{size} bytes ({plan.parameters} parameters, a weight and {len(plan.further)} further vectors "
+            f"{size} bytes ({plan.coordinates} parameters, a weight and {len(plan.further)} further vectors "
             f"by {plan.scheme})",
             "train a smaller model, or raise limits.upload_bytes_max",
         )

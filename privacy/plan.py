@@ -22,7 +22,7 @@ from privacy.model_terms import ModelTerms as ModelTerms
 from privacy.model_terms import TensorSpec as TensorSpec
 from privacy.query_terms import QueryTerms
 from privacy.schema import DataSchema
-from privacy.training_checks import check_own_parts, check_training, check_vectors
+from privacy.training_checks import check_own_parts, check_sent, check_training, check_vectors
 from privacy.training_terms import ONE_MECHANISM as ONE_MECHANISM
 from privacy.training_terms import QUERIES as QUERIES
 from privacy.training_terms import AlgorithmName as AlgorithmName
@@ -98,6 +98,7 @@ class JobSpec(Frozen):
         check_training(self.training, self.dp is not None)
         names = [tensor.name for tensor in self.model.layout]
         check_own_parts(self.training, self.dp is not None, names)
+        check_sent(self.training, self.validity is not None, names)
         if self.training.server.tail_rounds > self.rounds:
             raise ValueError(f"training.server.tail_rounds: expected at most {self.rounds} (the rounds)")
         if self.dp is not None and self.dp.model == "distributed" and algorithm not in ONE_MECHANISM:
@@ -193,6 +194,8 @@ class RoundPlan(Frozen):
     model: HexDigest
     """Digest of the model every silo must start from; each hashes the bytes it received itself."""
     parameters: Count
+    sent: Annotated[Count | None, Field(exclude_if=lambda count: count is None)] = None
+    """How many of them this round sums, where it is not all (``privacy.sent``)."""
     cohort: Annotated[tuple[CohortMember, ...], Field(min_length=2, max_length=1000)]
     servers: Annotated[tuple[ServerSlot, ...], Field(max_length=16)]
     """Share servers of ``additive``; every other scheme has one server, the aggregator, and none here."""
@@ -214,6 +217,8 @@ class RoundPlan(Frozen):
             raise ValueError("cohort: expected distinct keys")
         if len(set(servers)) != len(servers):
             raise ValueError("servers: expected distinct servers")
+        if self.sent is not None and self.sent > self.parameters:
+            raise ValueError(f"sent: expected at most {self.parameters} (the parameters), got {self.sent}")
         if not 1 <= self.round <= self.rounds:
             raise ValueError(f"round: expected 1 to {self.rounds}, got {self.round}")
         return self
@@ -244,6 +249,11 @@ class RoundPlan(Frozen):
         return tuple(member.silo for member in self.cohort)
 
     @property
+    def coordinates(self) -> int:
+        """How many coordinates the model's vector has in this round: d, or those that are sent."""
+        return self.parameters if self.sent is None else self.sent
+
+    @property
     def vector_length(self) -> int:
-        """Elements of d weighted coordinates of the model's vector and, last, the weight itself."""
-        return self.vector.elements(self.parameters) + 1
+        """Elements of the weighted coordinates of the model's vector and, last, the weight itself."""
+        return self.vector.elements(self.coordinates) + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privacy.personal_terms import check_personal
+from privacy.personal_terms import check_personal, own_tensors
 from privacy.training_terms import OWN_WEIGHTS, WITHOUT_DP, LocalTerms, TrainingTerms
 from privacy.vector_terms import CONTROL, CURVATURE, HESSIAN, MASK, MOST_COORDINATES, FurtherVector
 
@@ -57,6 +57,38 @@ def check_own_parts(training: TrainingTerms, private: bool, tensors: Sequence[st
         and training.weights not in OWN_WEIGHTS,
         still=server.optimizer == "sgd" and server.momentum == 0,
     )
+
+
+def check_sent(training: TrainingTerms, proven: bool, tensors: Sequence[str]) -> None:
+    """Raises ValueError, saying why, unless a round of these terms can send a part of the model only.
+
+    Args:
+        proven: a proof of validity bounds the update. tensors: names of the model's, in order.
+    """
+    layered = [phase for phase in training.phases if phase.layers]
+    for phase in layered:
+        try:
+            own_tensors(tensors, phase.layers)
+        except ValueError as error:
+            raise ValueError(f"training.phases.layers: {error}") from error
+    if training.sparse is None and not layered:
+        return
+    algorithm, local = training.algorithm, training.local
+    field = "training.phases.layers" if training.sparse is None else "training.sparse"
+    if algorithm not in ("fedavg", "dp_fedavg", "dp_fedsgd"):
+        raise ValueError(f"{field}: expected none with {algorithm}; fedavg, dp_fedavg and dp_fedsgd have it")
+    if (local.control, local.projection, local.reuse_below, training.personal) != ("none", False, 0, None):
+        raise ValueError(
+            f"{field}: expected none beside control, projection, reuse_below and own parts, which read "
+            "updates as if the whole model were sent"
+        )
+    if proven:
+        raise ValueError(f"{field}: expected none with validity, whose proof is of all coordinates")
+    if training.sparse is not None and training.sparse.feedback and algorithm == "dp_fedsgd":
+        raise ValueError(
+            "training.sparse.feedback: expected false with dp_fedsgd: what is added to its integers would "
+            "leave the range that its noise was charged for; use dp_fedavg"
+        )
 
 
 def check_vectors(training: TrainingTerms, parameters: int, further: Sequence[FurtherVector]) -> None:

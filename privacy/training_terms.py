@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from privacy.canonical import Frozen, Real
 from privacy.model_terms import Count
 from privacy.personal_terms import PersonalTerms
+from privacy.sent_terms import LayerNames, SparseTerms
 from privacy.vector_terms import LEAST_REAL, PositiveReal
 
 StepSize = Annotated[Real, Field(ge=LEAST_REAL, le=1e6)]
@@ -127,6 +128,8 @@ class Phase(Frozen):
     """Without DP only: there each round is charged alike."""
     silos_share: Annotated[Real, Field(gt=0, le=1)] = left_out_at(1.0)
     """How many of the silos that are here are invited; never fewer than job and threat model ask for."""
+    layers: LayerNames = ()
+    """The only ones that move and are sent; all where none is named."""
 
 
 class TrainingTerms(Frozen):
@@ -147,7 +150,8 @@ class TrainingTerms(Frozen):
     """Share of each silo's patients that no round trains on, chosen by a digest of the patient's id alone."""
     personal: PersonalTerms | None = left_out_at(None)
     """What of the model is each silo's own while the job trains."""
-
+    sparse: SparseTerms | None = left_out_at(None)
+    """A part of the coordinates in each round, in the place of all."""
     phases: Annotated[tuple[Phase, ...], Field(max_length=20)] = left_out_at(())
     """In order; after the last one the terms are as they stand here."""
 

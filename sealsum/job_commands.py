@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from privacy.errors import ConfigurationError, PeerFault
 from privacy.plan import JobSpec
 from sealsum.job_file import read_job_file
-from sealsum.job_judgement import planned_upload_bytes, refuse_if_charter_does
+from sealsum.job_judgement import refuse_if_charter_does, upload_bytes_by_round
 from sealsum.job_list import listed_jobs, print_jobs
 from sealsum.job_metrics import sentence, training_curve
 from sealsum.job_view import JobView
@@ -69,7 +70,7 @@ def submit(
         spec = asked.spec(federation.charter, initial)
         refuse_if_charter_does(spec, federation.charter)
         handle = federation.submit(spec, initial)
-        uploads = planned_upload_bytes(spec, federation.charter)
+        uploads = upload_bytes_by_round(spec, federation.charter)
         view = _follow(handle) if wait else handle.now()
     _print(view, spec, uploads, as_json)
     if view.state == "failed":
@@ -99,7 +100,7 @@ def show(name: str, state: Path, url: str | None, proxy: str | None, wait: bool,
         state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)
     ) as federation:
         handle = federation.job(name)
-        uploads = planned_upload_bytes(handle.spec, federation.charter)
+        uploads = upload_bytes_by_round(handle.spec, federation.charter)
         view = _follow(handle) if wait else handle.now()
     _print(view, handle.spec, uploads, as_json)
 
@@ -134,16 +135,21 @@ def _follow(handle: JobHandle) -> JobView:
     return view
 
 
-def _print(view: JobView, spec: JobSpec, uploads: int | None, as_json: bool) -> None:
+def _print(view: JobView, spec: JobSpec, uploads: Mapping[int, int], as_json: bool) -> None:
     curve = {point.round: point for point in training_curve(spec, view.history)}
     if as_json:
         points = [{"round": number, **point.metrics} for number, point in curve.items()]
-        more = ({"curve": points} if points else {}) | {"upload_bytes_per_round": uploads}
+        most = max(uploads.values(), default=None)
+        more: dict[str, Any] = {"curve": points} if points else {}
+        more["upload_bytes_per_round"] = most
+        if len(uploads) > 1:
+            more["upload_bytes_from_round"] = {str(number): size for number, size in uploads.items()}
         click.echo(json.dumps(view.model_dump(mode="json") | more))
         return
     click.echo(f"{view.job}: {view.state}, round {view.round} of {view.rounds}")
-    if uploads is not None:
-        click.echo(f"  each silo uploads {uploads} bytes a round")
+    for number, size in uploads.items():
+        since = "" if len(uploads) == 1 else f" from round {number} on"
+        click.echo(f"  each silo uploads {size} bytes a round{since}")
     if view.reason:
         click.echo(f"  reason: {view.reason}")
     if view.readiness is not None:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from privacy.canonical import Frozen, Real
+from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.ids import JobName, Name
 from privacy.plan import (
@@ -47,8 +47,9 @@ from privacy.plan import (
 from privacy.roster import Charter
 from privacy.schema import DataSchema
 from privacy.update import model_bytes, model_digest
+from sealsum.compression import Compression
 from sealsum.job_defaults import with_defaults
-from sealsum.job_further import algorithm_further, with_clip, with_silos
+from sealsum.job_further import algorithm_further, with_silos
 from sealsum.job_grid import coarse_vector, finest_vector, noise_vector
 from sealsum.job_metrics import metrics_further
 from sealsum.yaml_file import faults_of, read_yaml_file
@@ -98,15 +99,6 @@ def _read_dp(value: object) -> object:
     return None if value == "none" else value
 
 
-class Compression(Frozen):
-    """Updates as small integers: what a coordinate is rounded to, at random between two neighbours."""
-
-    bits: Annotated[int, Field(ge=2, le=16)]
-    """8 for int8."""
-    coordinate_bound: Annotated[Real, Field(gt=0, le=8)] = 0.5
-    """Coordinates beyond it are brought within it (``local.coordinate_clip``)."""
-
-
 class JobFile(Frozen):
     """The fields of job.yaml."""
 
@@ -125,7 +117,7 @@ class JobFile(Frozen):
     vector: VectorTerms | None = None
     """Left out: the finest grid that the sum fits, for coordinates of ±8, or for what dp_fedsgd needs."""
     compression: Compression | None = None
-    """A coarse grid in the place of ``vector``, for fewer bytes."""
+    """For fewer bytes: a coarse grid in the place of ``vector``, or a part of the coordinates, or both."""
     validity: ValidityClaim | None = None
     """What each silo proves of its update on shares."""
     min_silos: Annotated[int, Field(ge=2)]
@@ -133,8 +125,11 @@ class JobFile(Frozen):
 
     @model_validator(mode="after")
     def _one_grid_is_asked_for(self) -> Self:
-        if self.vector is not None and self.compression is not None:
-            raise ValueError("compression: expected it or vector, got both")
+        asked = self.compression
+        if asked is not None and asked.bits is not None and self.vector is not None:
+            raise ValueError("compression.bits: expected it or vector, got both")
+        if asked is not None and asked.coordinates is not None and self.training.sparse is not None:
+            raise ValueError("compression.coordinates: expected it or training.sparse, got both")
         return self
 
     @model_validator(mode="before")
@@ -224,7 +219,7 @@ class JobFile(Frozen):
                 dp=self.dp,
                 rounds=self.rounds,
                 scheme=self.scheme,
-                vector=self.vector or self._grid(terms, silos),
+                vector=self.grid(silos, self.scheme),
                 validity=self.validity,
                 further=(
                     *metrics_further(self.dp, self.scheme, silos),
@@ -239,16 +234,21 @@ class JobFile(Frozen):
     def training_of(self, silos: int) -> TrainingTerms:
         """The training terms that the job will carry in a federation of so many silos."""
         training = with_silos(self.training, silos)
-        bound = None if self.compression is None else self.compression.coordinate_bound
-        return training if bound is None else with_clip(training, bound)
+        return training if self.compression is None else self.compression.applied_to(training)
 
-    def _grid(self, terms: ModelTerms, silos: int) -> VectorTerms:
-        if self.compression is not None:
-            asked = self.compression
-            return coarse_vector(asked.bits, asked.coordinate_bound, self.scheme, silos)
+    def grid(self, silos: int, scheme: SchemeName) -> VectorTerms:
+        """The grid that updates travel on, in a federation of so many silos.
+
+        Raises:
+            ConfigurationError: no grid of the scheme carries them.
+        """
+        if self.vector is not None:
+            return self.vector
+        if self.compression is not None and self.compression.bits is not None:
+            return coarse_vector(self.compression.bits, self.compression.coordinate_bound, scheme, silos)
         if self.dp is None or self.training.algorithm != "dp_fedsgd" or self.validity is not None:
-            return finest_vector(self.scheme, silos)
-        return noise_vector(self.dp, self.training, terms.parameters, self.scheme, silos)
+            return finest_vector(scheme, silos)
+        return noise_vector(self.dp, self.training, self.terms().parameters, scheme, silos)
 
 
 def read_job_file(path: Path) -> JobFile:

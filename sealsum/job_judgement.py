@@ -47,13 +47,24 @@ def job_findings(policy: LoadedPolicy, job: JobSpec, charter: Charter) -> list[F
     return plan_findings(policy, plan, job, charter)
 
 
-def planned_upload_bytes(job: JobSpec, charter: Charter) -> int | None:
-    """What each silo uploads in a round of all silos; ``None`` where the charter has no plan for the job."""
+def upload_bytes_by_round(job: JobSpec, charter: Charter) -> dict[int, int]:
+    """What each silo uploads: the first round of each stretch → bytes; none where the charter has no plan."""
+    ends = [phase.until for phase in job.training.phases if phase.until < job.rounds]
+    found: dict[int, int] = {}
+    for number in (1, *(end + 1 for end in ends)):
+        size = planned_upload_bytes(job, charter, number)
+        if size is not None and size != next(reversed(found.values()), None):
+            found[number] = size
+    return found
+
+
+def planned_upload_bytes(job: JobSpec, charter: Charter, number: int = 1) -> int | None:
+    """What each silo uploads in round ``number`` of all silos; ``None`` where there is no plan."""
     policy = load_threat_model(charter.policy_text, charter.policy_parents)
     session = secrets.token_bytes(SESSION_BYTES)
     try:
         plan = plan_round(
-            job, charter, policy, silos=charter.silos, number=1, model=job.initial_model, session=session
+            job, charter, policy, silos=charter.silos, number=number, model=job.initial_model, session=session
         )
     except Unprocessable:
         return None

@@ -2,6 +2,7 @@
 
     algorithms/<job digest>/<ctx>.staged          of a round whose result is not in yet
     algorithms/<job digest>/<round>-<model>.kept  of the last round that counted, and the model it ended in
+    algorithms/<job digest>/first                 raw bytes of the job's first model, where rounds need it
     algorithms/<job digest>/job                   the job's name, so that its end can be asked for
     algorithms/<job digest>/ended                 the day from which on the job's files may go
 
@@ -34,7 +35,7 @@ from silo_agent.durable import private_directory, sync_directory, write_durably
 DAYS_KEPT: Final = 30
 """After a job's end: a personal model may still be wanted, but not forever."""
 _KEPT = re.compile(r"([0-9]{9})-([0-9a-f]{64})\.kept")
-_JOB, _ENDED = "job", "ended"
+_JOB, _ENDED, _FIRST = "job", "ended", "first"
 _DIGEST_BYTES = 32
 
 
@@ -60,11 +61,17 @@ class AlgorithmState:
         """Write what this round is to be remembered by, durably, before anything of the round leaves."""
         if not keep:
             return
-        private_directory(self._directory)
-        directory = private_directory(self._directory / plan.job_digest)
-        if not (directory / _JOB).exists():
-            write_durably(directory / _JOB, plan.job.encode())
+        self._of_job(plan)
         _write(self._staged(plan), keep)
+
+    def first_model(self, plan: RoundPlan) -> bytes | None:
+        """The raw bytes of the job's first model, not checked; ``None`` where they have not been kept."""
+        path = self._directory / plan.job_digest / _FIRST
+        return read_secret(path) if path.exists() else None
+
+    def keep_first_model(self, plan: RoundPlan, raw: bytes) -> None:
+        """Keep it as long as what the job's algorithm remembers."""
+        write_durably(self._of_job(plan) / _FIRST, raw)
 
     def staged(self, plan: RoundPlan) -> Arrays | None:
         """What a round has staged; ``None`` where it has nothing."""
@@ -118,6 +125,14 @@ class AlgorithmState:
             for path in sorted(self._directory.glob(f"*/{_JOB}"))
             if not path.with_name(_ENDED).exists()
         }
+
+    def _of_job(self, plan: RoundPlan) -> Path:
+        """The job's directory, with its name in it."""
+        private_directory(self._directory)
+        directory = private_directory(self._directory / plan.job_digest)
+        if not (directory / _JOB).exists():
+            write_durably(directory / _JOB, plan.job.encode())
+        return directory
 
     def _staged(self, plan: RoundPlan) -> Path:
         return self._directory / plan.job_digest / f"{plan.context}.staged"

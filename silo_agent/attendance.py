@@ -131,6 +131,7 @@ class Attendance:
         # (2)
         model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))
         evaluated = self._evaluated(invitation.job, delivery)
+        first = self.remembered.first_model(plan, invitation.job, delivery)
         engine = self._engine_name(invitation, adapter, model)
         # (3)
         half = half_of(self.seat(plan, offer.sender, site, delivery))
@@ -164,6 +165,7 @@ class Attendance:
             evaluated,
             self._workbench,
             self.remembered.memory(plan),
+            first,
         )
         train_ms = 1000 * (time.perf_counter() - training)
         _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1), "engine": engine})

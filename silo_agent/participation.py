@@ -24,6 +24,7 @@ from privacy.errors import OutOfOrder, SealsumError
 from privacy.ids import PartyId, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
+from privacy.sent import sent_in
 from privacy.transparency.checkpoint import LogHead, parse_checkpoint
 from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.job_envelope import open_job
@@ -190,6 +191,7 @@ def train_update(
     evaluated: CheckedModel | None = None,
     workbench: Workbench | None = None,
     memory: Memory = FIRST,
+    first: CheckedModel | None = None,
 ) -> Update:
     """The silo's update of d coordinates: under DP only against evidence that this very round is paid for.
 
@@ -197,6 +199,7 @@ def train_update(
         adapter: of the model that is trained or evaluated; none for statistics.
         evaluated: the model of an evaluation.
         workbench, memory: of earlier rounds.
+        first: the job's first model, where what is sent depends on it.
 
     Raises:
         SealsumError: the reservation is missing or for another round: a bug, not a peer's doing.
@@ -206,12 +209,14 @@ def train_update(
         reserved is None or reserved.context != plan.context or reserved.steps != plan.training.local_steps
     ):
         raise SealsumError("training: expected a reservation for this round")
+    terms, start = invitation.job.model, model.vector
+    since = None if first is None else first.vector
     task = Task(
-        model=invitation.job.model,
+        model=terms,
         training=plan.training.at(plan.round),
         dp=plan.dp,
         vector=plan.vector,
-        start=model.vector,
+        start=start,
         adapter=adapter,
         records=records,
         stopping=stopping,
@@ -222,6 +227,7 @@ def train_update(
         memory=memory,
         digest=model.digest,
         round=plan.round,
+        sent=sent_in(plan.training, terms, plan.job_digest, plan.round, start, since),
     )
     return update_of(task)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privacy.errors import PeerFault, Unprocessable
 from privacy.ids import Context, Digest, SiloId
-from privacy.plan import RoundPlan
+from privacy.plan import JobSpec, RoundPlan
 from privacy.secagg.vectors import VectorName
 from privacy.update import FLOAT_BYTES, digest_under
 from privacy.wire.messages import RoundResult
@@ -24,6 +24,7 @@ from silo_agent.algorithm_state import AlgorithmState
 from silo_agent.algorithms.catalogue import needs_model_out, needs_opened, settle
 from silo_agent.algorithms.memory import Arrays, Memory
 from silo_agent.attended import names_of
+from silo_agent.checked_model import CheckedModel, check_bytes
 from silo_agent.delivery import Delivery
 from silo_agent.personal.store import PersonalModels
 from silo_agent.update import Update, kept_of
@@ -44,6 +45,22 @@ class Remembered:
     def memory(self, plan: RoundPlan) -> Memory:
         """Of the plan's job. Raises as ``AlgorithmState.memory``."""
         return self._state.memory(plan.job_digest)
+
+    def first_model(self, plan: RoundPlan, job: JobSpec, delivery: Delivery) -> CheckedModel | None:
+        """The job's first model, fetched once and hashed here; ``None`` where rounds do not need it.
+
+        Raises:
+            PeerFault: it cannot be had. Unprocessable: other bytes than the job names.
+        """
+        sparse = plan.training.sparse
+        if sparse is None or sparse.kind != "top":
+            return None
+        kept = self._state.first_model(plan)
+        raw = kept or delivery.fetch_model(job.initial_model, plan.parameters, self._scratch)
+        model = check_bytes(job.model, job.initial_model, raw, "job.initial_model")
+        if kept is None:
+            self._state.keep_first_model(plan, raw)
+        return model
 
     def stage(self, plan: RoundPlan, update: Update) -> None:
         """Before the round's contribution is complete: a round that is resent has its memory with it."""

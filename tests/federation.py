@@ -40,6 +40,7 @@ from privacy.secagg.additive import AdditiveSiloHalf, Ring, ring_to_bytes
 from privacy.secagg.encoding import encode, encode_weight
 from privacy.secagg.keystream import Dither
 from privacy.secagg.parts import stretches
+from privacy.sent import count_sent
 from privacy.transparency.checkpoint import (
     EMPTY_LOG,
     LogHead,
@@ -260,6 +261,7 @@ class Federation:
             "architecture": job.model.architecture,
             "model": job.initial_model,
             "parameters": job.model.parameters,
+            "sent": count_sent(job.training, job.model, round_number),
             "cohort": tuple(
                 CohortMember(silo=SiloId(PartyId(silo)), verify_key=self.key(silo).verify_key)
                 for silo in sorted(invited)
@@ -311,8 +313,8 @@ class Federation:
         ledger_head: Head = EMPTY,
     ) -> SharedUpdate:
         """Encode, share and sign one silo's update (default: zeros), as an honest silo does."""
-        values = np.zeros(plan.parameters, dtype=np.float32) if update is None else update
-        dither = Dither().at(0, plan.parameters)
+        values = np.zeros(plan.coordinates, dtype=np.float32) if update is None else update
+        dither = Dither().at(0, plan.coordinates)
         encoded = np.concatenate(
             [encode(values, weight, plan.vector, dither), encode_weight(weight, plan.vector)]
         )

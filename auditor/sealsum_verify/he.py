@@ -6,14 +6,14 @@ from sealsum_verify.encoding import demand
 from sealsum_verify.messages import Message
 from sealsum_verify.offers import Offer
 from sealsum_verify.round_messages import Said, Summed
-from sealsum_verify.scheme_terms import ciphertext_parts, part_count
+from sealsum_verify.scheme_terms import ciphertext_parts, model_length, part_count
 
 
 def check_manifest(offer: Offer, silo: str, message: Message) -> None:
     """A manifest lists the parts of one whole encrypted vector, under the plan's parameters."""
     plan, body = offer.plan, message.body
     given = (body["model"], body["parameters"], body["vector_length"], len(body["parts"]))
-    asked = (plan["model"], plan["he"], plan["parameters"] + 1, ciphertext_parts(plan))
+    asked = (plan["model"], plan["he"], model_length(plan), ciphertext_parts(plan))
     what = f"manifest of {silo}: model, parameters, length or parts are not the plan's"
     demand(given == asked, offer.entry, what)
 
@@ -34,7 +34,7 @@ def confirm(offer: Offer, said: Said, summed: Summed, opened: bool) -> None:
     demand(len(sums) == 1, entry, f"sum: expected one signed by the aggregator, got {len(sums)}")
     body = sums[0].body
     under = (body["parameters"], body["key"], body["vector_length"], len(body["parts"]))
-    asked = (plan["he"], keys.pop(), plan["parameters"] + 1, ciphertext_parts(plan))
+    asked = (plan["he"], keys.pop(), model_length(plan), ciphertext_parts(plan))
     demand(under == asked, entry, "sum: key, parameters, length or parts are not the round's")
     of = (body["survivors"], body["manifests"])
     same_set = of == (list(summed.manifests), list(summed.manifests.values()))

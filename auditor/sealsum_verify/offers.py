@@ -9,6 +9,7 @@ from math import prod
 from sealsum_verify.encoding import demand, digest_of, same
 from sealsum_verify.messages import Json, Roster, open_envelope, peek, read_document
 from sealsum_verify.scheme_terms import check_scheme
+from sealsum_verify.sent import count_sent
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
         "deadline_s": terms["round_deadline_s"],
     }
     copied |= {field: terms.get(field) for field in ("query", "further")}
+    copied["sent"] = count_sent(terms, int(plan["round"]))
     for field, expected in copied.items():
         demand(same(plan.get(field), expected), entry, f"plan.{field} is not what charter and job say")
     least = max(2, terms["min_silos"])

@@ -50,7 +50,9 @@ def check_scheme(plan: Json, roster: Roster, entry: str) -> None:
     slots = [{"server": name, "verify_key": roster.members[name]["verify_key"]} for name in names]
     known = len(names) != 1 and bool(names) == (scheme == "additive") and same(plan["servers"], slots)
     demand(known, entry, "plan.servers are not the roster's, two or more with additive and else none")
-    demand(plan["validity"] is None or scheme == "additive", entry, "plan.validity: additive alone has it")
+    proven = plan["validity"] is not None
+    demand(not proven or scheme == "additive", entry, "plan.validity: additive alone has it")
+    demand(not proven or "sent" not in plan, entry, "plan.sent: a proof of validity is of all coordinates")
     if scheme == "pairwise":
         least, silos = _least_threshold(plan, roster), len(plan["cohort"])
         fits = plan["threshold"] is not None and least <= plan["threshold"] <= silos
@@ -113,9 +115,10 @@ def further_lengths(plan: Json) -> list[Json]:
 
 
 def model_length(plan: Json) -> int:
-    """Elements of the model's vector: of the plan's parameters, several to one where they are packed, and of
-    one weight."""
-    return -(-int(plan["parameters"]) // max(1, int(plan["vector"].get("per_element", 1)))) + 1
+    """Elements of the model's vector: of the coordinates that are sent, several to one where they are packed,
+    and of one weight."""
+    coordinates = int(plan.get("sent", plan["parameters"]))
+    return -(-coordinates // max(1, int(plan["vector"].get("per_element", 1)))) + 1
 
 
 def part_count(plan: Json, elements: int = RING_PART) -> int:

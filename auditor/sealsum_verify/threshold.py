@@ -10,7 +10,7 @@ from sealsum_verify.encoding import demand
 from sealsum_verify.messages import Message
 from sealsum_verify.offers import Offer
 from sealsum_verify.round_messages import Said, Summed
-from sealsum_verify.scheme_terms import ciphertext_parts
+from sealsum_verify.scheme_terms import ciphertext_parts, model_length
 
 
 def check_manifest(offer: Offer, silo: str, message: Message) -> None:
@@ -24,7 +24,7 @@ def check_manifest(offer: Offer, silo: str, message: Message) -> None:
         len(body["bodies"]),
         len(body["masks"]),
     )
-    asked = (plan["model"], plan["he"], plan["parameters"] + 1, parts, parts)
+    asked = (plan["model"], plan["he"], model_length(plan), parts, parts)
     what = f"manifest of {silo}: model, parameters, length or parts are not the plan's"
     demand(given == asked, offer.entry, what)
 

@@ -144,7 +144,7 @@ class RoundVectors(Frozen):
 
 def vectors_of(plan: RoundPlan) -> RoundVectors:
     """All vectors that a plan's round sums, the model's first."""
-    model = NamedVector(name=MODEL, coordinates=plan.parameters, terms=plan.vector)
+    model = NamedVector(name=MODEL, coordinates=plan.coordinates, terms=plan.vector)
     further = (
         NamedVector(
             name=VectorName(vector.name),

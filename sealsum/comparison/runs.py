@@ -19,11 +19,14 @@ from policies.upload_size import upload_bytes
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.ids import SiloId
 from privacy.plan import LocalTerms, TrainingTerms
+from privacy.sent import count_sent
+from privacy.training_checks import check_sent, check_training
 from privacy.update import model_bytes, model_digest
+from privacy.vector_terms import check_packing
 from sealsum.algorithms import CATALOGUE
 from sealsum.job_file import JobFile
-from sealsum.job_further import algorithm_further, with_silos
-from sealsum.job_grid import finest_vector, noise_vector
+from sealsum.job_further import algorithm_further
+from sealsum.job_grid import finest_vector
 from sealsum.simulator.alone import train_alone
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.gathered import joined
@@ -156,18 +159,23 @@ def _has_own_steps(algorithm: str) -> bool:
 def federation_of(job: JobFile, silos: Mapping[SiloId, Records]) -> Federation:
     """
     Raises:
-        ConfigurationError: the model is an adapter of the silos' own, or no grid carries the sum.
+        ConfigurationError: the model is an adapter of the silos' own, terms do not go together, or no grid
+            carries the sum.
     """
     if job.model.adapter not in ADAPTERS:
         raise ConfigurationError(
             f"model.adapter: expected one of {', '.join(ADAPTERS)}, got {job.model.adapter}"
         )
-    vector = job.vector or finest_vector("additive", len(silos))
-    if job.vector is None and job.dp is not None and job.training.algorithm == "dp_fedsgd":
-        vector = noise_vector(job.dp, job.training, job.terms().parameters, "additive", len(silos))
-    training = with_silos(job.training, len(silos))
-    further = algorithm_further(training, job.terms(), "additive", len(silos))
-    terms = RoundTerms(job.terms(), training, job.dp, vector, further)
+    model, training, vector = job.terms(), job.training_of(len(silos)), job.grid(len(silos), "additive")
+    names, proven = [tensor.name for tensor in model.layout], job.validity is not None
+    try:
+        check_training(training, job.dp is not None)
+        check_sent(training, proven, names)
+        check_packing(vector, "additive", proven, training.sums_plain_means)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+    further = algorithm_further(training, model, "additive", len(silos))
+    terms = RoundTerms(model, training, job.dp, vector, further)
     return Federation(terms, ADAPTERS[job.model.adapter], silos, job.rounds)
 
 
@@ -184,6 +192,13 @@ def rounds_to(curve: tuple[float, ...], target: float, name: FigureName) -> int 
 
 
 def _bytes_up(federation: Federation) -> int:
-    terms = federation.terms
+    """Over rounds that differ, their mean, rounded up."""
+    terms, rounds, silos = federation.terms, federation.rounds, federation.silos.keys()
     digest = model_digest(terms.model, [model_bytes(np.zeros(terms.model.parameters, dtype=np.float32))])
-    return upload_bytes(simulated_plan(terms, federation.silos.keys(), digest))
+    counts = [count_sent(terms.training, terms.model, number) for number in range(1, rounds + 1)]
+    first = {count: counts.index(count) + 1 for count in counts}
+    sizes = {
+        count: upload_bytes(simulated_plan(terms, silos, digest, number, rounds))
+        for count, number in first.items()
+    }
+    return -(-sum(sizes[count] for count in counts) // rounds)

@@ -7,7 +7,7 @@ charges nothing, so it is for data that are public or synthetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from aggregator.server_step import STEPS, Further, Moment, Opened, Reals, first_
 from policies.invited import Drawn, invited
 from privacy.ids import Digest, SiloId
 from privacy.plan import AlgorithmName
+from privacy.sent import Sent, sent_in
 from privacy.update import model_bytes, model_digest
 from sealsum.simulator.plan import LEAST_SILOS, NOBODY, RoundTerms, simulated_plan
 from sealsum.simulator.sums import RingSum, open_sum, plain_ring_sum
@@ -41,6 +42,8 @@ class Standing:
     """Rounds that are in a tail average."""
     memories: Mapping[SiloId, Memory] = field(default_factory=dict, repr=False)
     """What each silo remembers, by the rule that the agent keeps on disk."""
+    first: NDArray[np.float32] | None = field(default=None, repr=False)
+    """float32[d]: the job's first model."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Federation:
 
     def at(self, start: NDArray[np.float32]) -> Standing:
         """Before the first round, which starts from ``start``, float32[d]."""
-        return Standing(start, first_slots(start, self.terms.training.server))
+        return Standing(start, first_slots(start, self.terms.training.server), first=start)
 
     def after_round(self, standing: Standing, dropped: Collection[SiloId] = ()) -> Standing:
         """One round: every silo but those that ``dropped`` out trains, the sum is opened, the server steps.
@@ -82,9 +85,12 @@ class Federation:
         rank = Drawn(NOBODY, training.phase(moment.round), moment.round)
         asked = invited(rank, {silo: silo for silo in self.silos}, LEAST_SILOS)
         plan = simulated_plan(self.terms, asked, digest, moment.round, self.rounds)
+        sent = sent_in(
+            training, self.terms.model, self.terms.job, moment.round, standing.model, standing.first
+        )
         updates = {
             silo: self.update_of(
-                silo, standing.model, standing.memories.get(silo, FIRST), moment.round, digest
+                silo, standing.model, standing.memories.get(silo, FIRST), moment.round, digest, sent
             )
             for silo in asked
             if silo not in dropped
@@ -93,10 +99,13 @@ class Federation:
             plan, updates, {silo: self._weight(silo, update) for silo, update in updates.items()}, self.add
         )
         opened = Opened(standing.model, total.total, total.weight, total.further)
+        if sent is not None:
+            size = len(standing.model)
+            opened = replace(opened, total=sent.spread(total.total, size), sent=sent.mask(size))
         stepped = STEPS[training.algorithm](opened, standing.slots, training, moment)
         averaged = standing.averaged + moment.in_tail(training.server)
         memories = self._remembered(standing, updates, stepped.model, total.further)
-        return Standing(stepped.model, stepped.slots, moment.round, averaged, memories)
+        return Standing(stepped.model, stepped.slots, moment.round, averaged, memories, standing.first)
 
     def _remembered(
         self,
@@ -121,6 +130,7 @@ class Federation:
         memory: Memory = FIRST,
         number: int = 1,
         digest: Digest | None = None,
+        sent: Sent | None = None,
     ) -> Update:
         """What one silo sends in round ``number``, which starts from ``start``, noise included."""
         terms = self.terms
@@ -137,6 +147,7 @@ class Federation:
             memory=memory,
             digest=digest,
             round=number,
+            sent=sent,
         )
         return update_of(task, self.algorithms)
 

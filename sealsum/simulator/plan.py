@@ -21,6 +21,7 @@ from privacy.plan import (
     TrainingTerms,
     VectorTerms,
 )
+from privacy.sent import count_sent
 from privacy.vector_terms import FurtherVector
 
 NOBODY: Final = sha256_hex(b"sealsum/simulated/v1")
@@ -38,6 +39,8 @@ class RoundTerms:
     dp: DpTerms | None
     vector: VectorTerms
     further: tuple[FurtherVector, ...] = ()
+    job: Digest = NOBODY
+    """Of the job: what a round draws which coordinates by."""
 
 
 def simulated_plan(
@@ -64,13 +67,14 @@ def simulated_plan(
         roster_epoch=1,
         policy=NOBODY,
         job=JobId("simulated"),
-        job_digest=NOBODY,
+        job_digest=terms.job,
         round=number,
         rounds=rounds,
         scheme="additive",
         architecture=terms.model.architecture,
         model=model,
         parameters=terms.model.parameters,
+        sent=count_sent(terms.training, terms.model, number),
         cohort=tuple(CohortMember(silo=silo, verify_key=_no_key(silo)) for silo in sorted(silos)),
         servers=tuple(
             ServerSlot(server=server, verify_key=_no_key(server))

@@ -29,7 +29,7 @@ from privacy.transparency.checkpoint import EMPTY_LOG
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.model import adapter_of
 from sealsum.simulator.plan import RoundTerms
-from sealsum.simulator.trials import Trial, grid_of
+from sealsum.simulator.trials import Trial
 from silo_agent.data.csv_table import read_csv_table
 from silo_agent.data.holdout import trained_on
 from silo_agent.data.records import Records
@@ -126,7 +126,9 @@ class PrivateTable:
         # Only from here on are records read.
         training, held_out = self._parts(trial)
         federation = Federation(
-            RoundTerms(model, trial.job.training, trial.dp, grid_of(trial, self.silos)),
+            RoundTerms(
+                model, trial.job.training_of(self.silos), trial.dp, trial.job.grid(self.silos, "additive")
+            ),
             adapter,
             training,
             trial.job.rounds,

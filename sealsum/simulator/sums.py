@@ -49,7 +49,7 @@ def secure_sum(
         Unprocessable, UpdateOutOfRange: as ``secure_ring_sum``.
     """
     total = secure_ring_sum(plan, updates, weights)[:-1]
-    return decode(unpack(total, plan.vector, len(updates))[: plan.parameters], plan.vector)
+    return decode(unpack(total, plan.vector, len(updates))[: plan.coordinates], plan.vector)
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ def open_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights
         Unprocessable, UpdateOutOfRange: as ``secure_ring_sum``.
     """
     total = add(plan, updates, weights)
-    vector = NamedVector(name=MODEL, coordinates=plan.parameters, terms=plan.vector)
+    vector = NamedVector(name=MODEL, coordinates=plan.coordinates, terms=plan.vector)
     weight = total_weight(vector, total, len(updates))
-    steps = unpack(total[:-1], plan.vector, len(updates))[: plan.parameters]
+    steps = unpack(total[:-1], plan.vector, len(updates))[: plan.coordinates]
     return Sum(decode(steps, plan.vector), weight.value, _open_further(plan, updates, weights))
 
 

@@ -19,9 +19,8 @@ from privacy.dp.accountant import epsilon
 from privacy.dp.events import DpEvent, round_event
 from privacy.errors import ConfigurationError, SealsumError
 from privacy.labels import classes_of
-from privacy.plan import DpTerms, LocalTerms, VectorTerms
+from privacy.plan import DpTerms, LocalTerms
 from sealsum.job_file import JobFile
-from sealsum.job_grid import coarse_vector, finest_vector, noise_vector
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.linear import LINEAR
 from sealsum.simulator.model import adapter_of
@@ -124,7 +123,7 @@ def tried(trial: Trial, practice: Practice, silos: int, repetitions: int) -> Out
     adapter = adapter_of(job)
     scores = []
     try:
-        vector = grid_of(trial, silos)
+        vector = job.grid(silos, "additive")
         for repetition in range(repetitions):
             federation = Federation(
                 RoundTerms(model, job.training_of(silos), trial.dp, vector),
@@ -146,18 +145,6 @@ def _is_linear(job: JobFile) -> bool:
     """Whether its steps have a closed form: one layer, all of it trained, one row a record."""
     plain = job.training.local == LocalTerms() and job.compression is None
     return plain and job.model.adapter == "logistic" and job.model.base is None and job.data.views is None
-
-
-def grid_of(trial: Trial, silos: int) -> VectorTerms:
-    """The grid that the job's vectors would travel on."""
-    job = trial.job
-    if job.vector is not None:
-        return job.vector
-    if job.compression is not None:
-        return coarse_vector(job.compression.bits, job.compression.coordinate_bound, "additive", silos)
-    if job.training.algorithm == "dp_fedsgd":
-        return noise_vector(trial.dp, job.training, job.terms().parameters, "additive", silos)
-    return finest_vector("additive", silos)
 
 
 def spelt(settings: Mapping[str, float]) -> str:

@@ -22,6 +22,7 @@ from silo_agent.algorithms.newton import newton
 from silo_agent.algorithms.own_parts import personalised
 from silo_agent.algorithms.per_fedavg import per_fedavg
 from silo_agent.algorithms.qfedavg import qfedavg
+from silo_agent.algorithms.sent_part import sent_part
 from silo_agent.algorithms.sparse_masks import sparse_masks
 from silo_agent.algorithms.task import Task
 from silo_agent.update import Update
@@ -54,7 +55,7 @@ COMPUTED_BESIDE: Final[Mapping[AlgorithmName, tuple[str, ...]]] = MappingProxyTy
 def update_of(
     task: Task, algorithms: Mapping[AlgorithmName, Callable[[Task], Update]] = ALGORITHMS
 ) -> Update:
-    """What a silo makes of a round: its algorithm's update, with the silo's own parts kept out of it.
+    """What a silo makes of a round: its algorithm's update, without its own parts and what is not sent.
 
     Raises:
         SealsumError: as the algorithm; ConfigurationError: as ``personalised``.
@@ -62,7 +63,7 @@ def update_of(
     personal = task.training.personal
     if personal is not None and personal.kind == "per_fedavg":
         return per_fedavg(task)
-    return personalised(task, algorithms[task.training.algorithm])
+    return sent_part(task, lambda whole: personalised(whole, algorithms[task.training.algorithm]))
 
 
 def needs_model_out(arrays: Arrays) -> bool:

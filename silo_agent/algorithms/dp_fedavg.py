@@ -43,7 +43,7 @@ def dp_fedavg(task: Task) -> FloatUpdate:
         total = private_sum(engine, task.records, sample, dp.clip_l2)
         total += gaussian(len(total), dp.noise_multiplier * dp.clip_l2)
         # Dividing by what was sampled, or held, would reveal it.
-        step = total / dp.normaliser
+        step = task.moving(total / dp.normaliser)
         descend(engine.module, step if correction is None else step + correction, training.learning_rate)
         if training.local.proximal_mu > 0:
             pull(engine.module, task.start, training.learning_rate * training.local.proximal_mu)

@@ -58,6 +58,7 @@ def local_steps(task: Task, correction: NDArray[np.float32] | None = None) -> De
         task.refuse_if_stopping()
         loss, gradient = mean_gradient(module, task, next(batches))
         losses.append(loss)
+        gradient = task.moving(gradient)
         if local.gradient_clip is not None:
             norm = float(np.linalg.norm(gradient))
             gradient *= min(1.0, local.gradient_clip / norm) if norm > 0 else 1.0

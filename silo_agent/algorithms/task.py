@@ -12,6 +12,7 @@ from torch import nn
 from privacy.errors import SealsumError
 from privacy.ids import Digest
 from privacy.plan import DpTerms, ModelTerms, TrainingTerms, VectorTerms
+from privacy.sent import Sent
 from privacy.vector_terms import FurtherVector
 from silo_agent.algorithms.memory import FIRST, Memory
 from silo_agent.data.records import Records
@@ -49,6 +50,8 @@ class Task:
     digest: Digest | None = None
     """Of the model that came."""
     round: int = 1
+    sent: Sent | None = None
+    """Which coordinates the round sums; all where it is none."""
 
     def module(self) -> nn.Module:
         """The model of the round, in training mode.
@@ -82,6 +85,12 @@ class Task:
         if self.dp is None:
             raise SealsumError("training: expected a plan with dp")
         return self.dp
+
+    def moving(self, gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A gradient, float64[d], zero in layers that stay where they are in this round."""
+        if self.sent is None or self.sent.trained is None:
+            return gradient
+        return np.where(self.sent.trained, gradient, 0.0)
 
     def refuse_if_stopping(self) -> None:
         """

@@ -38,10 +38,21 @@ def training_sentences(spec: JobSpec) -> Iterator[str]:
         )
     remembers = local.control != "none" or local.projection or training.algorithm == "mifa"
     remembers = remembers or local.reuse_below > 0
+    remembers = remembers or (training.sparse is not None and training.sparse.feedback)
     if remembers or training.weights in ("agnostic", "sqrt_n_over_divergence"):
         yield (
             "From round to round the silo remembers what its algorithm needs; that stays in its state "
             f"directory, until {DAYS_KEPT} days after the job."
+        )
+    if training.sparse is not None:
+        which = {
+            "random": "drawn anew by job and round",
+            "top": "half of them those that the model has moved most, the others drawn",
+        }
+        kept = "; what is not sent stays at the silo for the next round" if training.sparse.feedback else ""
+        yield (
+            f"A round sums {training.sparse.share:.0%} of the model's coordinates, the same at all silos, "
+            f"{which[training.sparse.kind]}{kept}."
         )
     for phase in training.phases:
         steps = training.at(phase.until).local_steps
@@ -49,6 +60,8 @@ def training_sentences(spec: JobSpec) -> Iterator[str]:
             f"Up to round {phase.until}, a round takes {steps} local steps and invites "
             f"{phase.silos_share:.0%} of the silos that are here."
         )
+        if phase.layers:
+            yield f"In these rounds only {', '.join(phase.layers)} move and are sent."
     for vector in spec.further:
         if vector.name in _PUBLISHED:
             yield _PUBLISHED[vector.name]

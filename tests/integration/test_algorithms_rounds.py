@@ -6,6 +6,7 @@ weights of the silos' own; several coordinates an element; parts that stay with 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ import pytest
 
 from privacy.errors import SealsumError
 from privacy.personal_terms import PersonalTerms
-from privacy.plan import RoundPlan
+from privacy.plan import Phase, RoundPlan
 from privacy.schema import DataSchema, Label, NumericFeature
+from privacy.sent import sent_in
+from privacy.sent_terms import SparseTerms
 from privacy.update import model_bytes, model_digest
 from privacy.wire.envelope import Envelope
 from sealsum.job_grid import coarse_vector
@@ -40,6 +43,10 @@ TRAININGS = {
         "sparse_masks", local={"mask_share": 0.5}, server={"mask_minimum": 2}
     ),
     "parts of their own": terms(personal=PersonalTerms(kind="fedper", local_param=("intercept",))),
+    "some coordinates, and what was not sent": terms(
+        sparse=SparseTerms(kind="top", share=0.5, feedback=True), server={"momentum": 0.5}
+    ),
+    "layers by phase": terms(phases=(Phase(until=1, layers=("intercept",)),)),
     "weights of their own": terms(weights="agnostic", local={"gamma": 2.0, "loss_cap": 1.0}),
 }
 
@@ -64,7 +71,18 @@ class LearningSilo(SharingSilo):
         raw = self.world.aggregator.state.models.path(plan.model).read_bytes()
         start = np.frombuffer(raw, dtype="<f4")
         number = list(self.world.federation.charter.silos).index(self.name)
-        work = task(plan.training, number, self.memory, start=start, further=plan.further, digest=plan.model)
+        first = np.zeros(MODEL.parameters, dtype=np.float32)
+        sent = sent_in(plan.training, MODEL, plan.job_digest, plan.round, start, first)
+        work = task(
+            plan.training,
+            number,
+            self.memory,
+            start=start,
+            further=plan.further,
+            digest=plan.model,
+            round=plan.round,
+            sent=sent,
+        )
         update = update_of(work)
         assert isinstance(update, FloatUpdate)
         self.memory = Memory(settle(plan.training, update.keep, start), plan.round, plan.model)
@@ -115,7 +133,8 @@ async def test_a_round_of_this_shape_is_the_simulators(tmp_path: Path, shape: st
     outcome = await world.run_job(spec, silos)
     assert [silo.faults for silo in silos] == [[], [], [], []]
     assert outcome.view["state"] == "finished", outcome.view
-    expected = run(simulated)[-1]
+    same_draws = replace(simulated, terms=replace(simulated.terms, job=spec.digest))
+    expected = run(same_draws)[-1]
     assert len(expected.memories) in (0, len(SILOS))
     step = 2.0**-vector.scale_bits if packs else 1e-4
     np.testing.assert_allclose(outcome.model, expected.model, atol=2 * rounds * step)

@@ -20,10 +20,13 @@ from policies.loader import load_threat_model
 from privacy.canonical import sha256_hex
 from privacy.errors import Unprocessable
 from privacy.ids import Digest, PartyId, ServerId
+from privacy.plan import TrainingTerms
 from privacy.secagg import parts as parts_module
 from privacy.secagg.additive import SeedSumHalf, VectorSumHalf, ring_to_bytes, unseal_seed
 from privacy.secagg.parts import part_count, stretches
 from privacy.secagg.vectors import vectors_of
+from privacy.sent import sent_in
+from privacy.sent_terms import SparseTerms
 from privacy.wire.envelope import Verified
 from privacy.wire.messages import OpeningShare, SurvivorSet
 from tests.federation import Federation
@@ -32,16 +35,28 @@ from tests.federation import Federation
 class Opening:
     """A cleared round of silos with given updates, and the servers' shares of its sum."""
 
-    def __init__(self, root: Path, updates: list[NDArray[np.float32]], other_model: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        updates: list[NDArray[np.float32]],
+        other_model: bool = False,
+        training: TrainingTerms | None = None,
+    ) -> None:
         self.federation = Federation(silos=len(updates))
         charter = self.federation.charter
-        spec = self.federation.job_spec(parameters=len(updates[0]))
+        spec = self.federation.job_spec(
+            parameters=len(updates[0]), **({} if training is None else {"training": training})
+        )
         self.plan = self.federation.plan(spec)
+        zero = np.zeros(spec.model.parameters, dtype=np.float32)
+        self.sent = sent_in(spec.training, spec.model, spec.digest, 1, zero, zero)
         policy = load_threat_model(charter.policy_text)
         offer = open_offer(charter, self.federation.offer(self.plan, self.federation.sign_job(spec)))
         admitted = admit_plan([policy], *offer, charter)
         shared = [
-            self.federation.share(self.plan, silo, update)
+            self.federation.share(
+                self.plan, silo, update if self.sent is None else update[self.sent.coordinates]
+            )
             for silo, update in zip(self.plan.silos, updates, strict=True)
         ]
         survivors = [self._survivors(server, shared) for server in charter.share_servers]
@@ -102,6 +117,7 @@ class Opening:
                     self.model_in,
                     self.written.append,
                     memory,
+                    first=self.model_in,
                 )
             )
         return np.frombuffer(b"".join(self.written), dtype="<f4")
@@ -140,6 +156,29 @@ def test_a_part_decoded_in_slices_gives_the_same_model(
         monkeypatch.setattr(opening_module, "_STEP_ELEMENTS", slice_length)
         model = Opening(tmp_path, updates).open()
         assert np.allclose(model, np.mean(updates, axis=0), atol=2.0**-20)
+
+
+@pytest.mark.parametrize("slice_length", [1, 7, 50])
+@pytest.mark.parametrize("share", [0.05, 0.4])
+def test_a_sum_of_some_coordinates_moves_these_alone_however_it_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, slice_length: int
+) -> None:
+    monkeypatch.setattr(opening_module, "_STEP_ELEMENTS", slice_length)
+    monkeypatch.setattr(parts_module, "PART_ELEMENTS", 1 << 18)
+    training = TrainingTerms(
+        algorithm="dp_fedavg",
+        local_steps=2,
+        learning_rate=0.5,
+        server_learning_rate=1.0,
+        sparse=SparseTerms(kind="random", share=share),
+    )
+    updates = _updates(4, 50)
+    opening = Opening(tmp_path, updates, training=training)
+    assert opening.sent is not None
+    assert len(opening.sent.coordinates) == np.ceil(share * 50)
+    model = opening.open()
+    expected = np.where(opening.sent.mask(50), np.mean(updates, axis=0), 0.0)
+    np.testing.assert_allclose(model, expected, atol=2.0**-20)
 
 
 def test_masks_of_another_model_give_noise_and_no_model(tmp_path: Path) -> None:

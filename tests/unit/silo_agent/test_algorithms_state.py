@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privacy.errors import SealsumError
+from privacy.errors import SealsumError, Unprocessable
 from privacy.keystore import load_identity
 from privacy.plan import RoundPlan
+from privacy.sent_terms import SparseTerms
 from privacy.wire.messages import RoundResult
 from silo_agent.agent import EXIT_DONE, Agent
 from silo_agent.algorithm_state import DAYS_KEPT, AlgorithmState
 from silo_agent.algorithms.memory import FIRST
+from silo_agent.checked_model import CheckedModel
 from silo_agent.own_policy import load_own_policy
+from silo_agent.remembered import Remembered
 from silo_agent.settings import read_settings
 from tests.federation import Federation
 from tests.unit.silo_agent.loopback import Loopback, patients, run_agent
@@ -185,3 +188,44 @@ def test_a_round_whose_result_comes_after_a_crash_counts(servers: Loopback, tmp_
     assert run_agent(config) == EXIT_DONE
     after = _memory(config, plan)
     assert (after.round, after.model_out) == (1, plan.model)
+
+
+class _Shelf:
+    """A delivery that has one model, and counts how often it is asked for it."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw, self.asked = raw, 0
+
+    def fetch_model(self, digest: str, parameters: int, scratch: Path) -> bytes:
+        self.asked += 1
+        return self.raw
+
+
+def test_the_first_model_is_fetched_once_a_job_and_hashed_each_time(tmp_path: Path) -> None:
+    sparse = SparseTerms(kind="top", share=0.5)
+    training = SPEC.training.model_copy(update={"sparse": sparse})
+    spec = FEDERATION.job_spec(training=training)
+    plan, shelf = FEDERATION.plan(spec), _Shelf(FEDERATION.initial_model())
+
+    def first(delivery: _Shelf) -> CheckedModel | None:
+        return Remembered(tmp_path, tmp_path / "scratch").first_model(plan, spec, delivery)  # type: ignore[arg-type]
+
+    for _ in range(3):
+        model = first(shelf)
+        assert model is not None
+        assert model.digest == spec.initial_model
+    assert shelf.asked == 1, "also after a restart"
+    (kept,) = tmp_path.rglob("first")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    kept.write_bytes(b"\x00\x00\x80\x3f" * 3)
+    with pytest.raises(Unprocessable, match=r"job\.initial_model: expected"):
+        first(shelf)
+    state = AlgorithmState(tmp_path)
+    state.job_ended(plan.job_digest, TODAY)
+    state.purge(TODAY + timedelta(days=DAYS_KEPT))
+    assert not list(tmp_path.rglob("first")), "and goes with what the job's algorithm remembers"
+    with pytest.raises(Unprocessable, match=r"job\.initial_model: expected"):
+        first(_Shelf(b"\x00\x00\x80\x3f" * 3))
+    assert not list(tmp_path.rglob("first")), "another model is not kept"
+    plain = FEDERATION.plan(SPEC)
+    assert Remembered(tmp_path, tmp_path).first_model(plain, SPEC, shelf) is None  # type: ignore[arg-type]
