@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -49,7 +51,7 @@ def versions() -> dict[str, Any]:
 
 def bill_of_materials(created_at: str) -> dict[str, Any]:
     """``software/sbom.cdx.json``: every installed distribution; the same installation gives the same bill."""
-    found = {(one.name, one.version) for one in metadata.distributions() if one.name}
+    found = _installed()
     components = [
         Component(
             name=name,
@@ -58,9 +60,9 @@ def bill_of_materials(created_at: str) -> dict[str, Any]:
             bom_ref=f"pkg:pypi/{name}@{version}",
             purl=PackageURL("pypi", name=name, version=version),
         )
-        for name, version in sorted(found)
+        for name, version in found
     ]
-    listed = "\n".join(f"{name}=={version}" for name, version in sorted(found))
+    listed = "\n".join(f"{name}=={version}" for name, version in found)
     bom = Bom(
         components=components,
         serial_number=uuid5(NAMESPACE_URL, f"sealsum:{created_at}:{listed}"),
@@ -70,3 +72,9 @@ def bill_of_materials(created_at: str) -> dict[str, Any]:
     )
     document: dict[str, Any] = json.loads(JsonV1Dot6(bom).output_as_string())
     return document
+
+
+@cache
+def _installed() -> Sequence[tuple[str, str]]:
+    """Name and version of each distribution, sorted. Read once: a process keeps what it was started with."""
+    return sorted({(one.name, one.version) for one in metadata.distributions() if one.name})

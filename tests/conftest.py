@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("sealsum", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # CI judges a commit, so it asks the same of it each time. Whoever runs the tests by hand searches anew.
 settings.register_profile("ci", settings.get_profile("sealsum"), derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "sealsum")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packs_with_a_short_pdf() -> Iterator[None]:
+    """Packs that tests build in memory hold a PDF of a few bytes: setting one takes longer than all else.
+
+    ``tests/unit/sealsum/test_report.py`` sets and reads real ones, as does whatever runs as a process.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sealsum.evidence.pdf_report", lambda _document: b"%PDF-1.7 set by nobody")
+        yield
