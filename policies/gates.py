@@ -22,6 +22,7 @@ from policies.rules_round import (
     reader_findings,
     survivor_findings,
 )
+from policies.rules_selection import cohort_is_drawn
 from policies.rules_submission import Manifest, submission_findings
 from privacy.chain import EMPTY, Head
 from privacy.ids import Context, Digest, PartyId, SiloId
@@ -102,8 +103,9 @@ def admit_plan(
 
     (1) the first of ``policies`` is the federation's, by its digest; (2) an aggregator of the roster
     signed the offer, under the context of this very plan; (3) a researcher of the roster signed the
-    job, under this charter; (4) the plan is the job's and the charter's, field by field; (5) it keeps
-    the limits of every threat model given, the federation's and a silo's own: the stricter one wins.
+    job, under this charter; (4) the plan is the job's and the charter's, field by field, and its cohort
+    was drawn where the job asks for a part of the silos; (5) it keeps the limits of every threat model given,
+    the federation's and a silo's own: the stricter one wins.
 
     Raises:
         PolicyRefusal: with all findings of (1) to (5). Mode ``audit`` moves those of (5) to ``tolerated``.
@@ -120,6 +122,7 @@ def admit_plan(
         *_signed_under("job", job.context, charter.digest),
         # (4)
         *binding_findings(plan, job.message, charter),
+        *(finding for one in policies[:1] for finding in cohort_is_drawn(one, plan, job.message, charter)),
     ]
     tolerated: list[Finding] = []
     # (5)

@@ -8,7 +8,6 @@ in the plan all the same.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,17 +31,17 @@ class Drawn:
 
 
 def invited(drawn: Drawn, entities: Mapping[SiloId, str], least: int) -> tuple[SiloId, ...]:
-    """⌈share · silos⌉ of the silos that are here, ``least`` of them at any rate; all, where the phase has
-    no share.
+    """As many of the silos that are here as the phase asks for, ``least`` of them at any rate; all, where it
+    asks for no part of them.
 
     Args:
         entities: silo → institution. A second silo of an institution comes after every institution's first.
     """
-    share = 1.0 if drawn.phase is None else drawn.phase.silos_share
     seen: Counter[str] = Counter()
     places: list[tuple[int, bytes, SiloId]] = []
     for silo in sorted(entities, key=drawn.rank):
         places.append((seen[entities[silo]], drawn.rank(silo), silo))
         seen[entities[silo]] += 1
-    count = max(least, math.ceil(share * len(places)))
+    wanted = len(places) if drawn.phase is None else drawn.phase.wanted(len(places))
+    count = max(least, wanted)
     return tuple(silo for _, _, silo in sorted(places)[:count])

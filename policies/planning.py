@@ -45,10 +45,12 @@ def plan_round(
         raise ValueError(f"session: expected {SESSION_BYTES} bytes, got {len(session)}")
     limits = policy.model.spec.limits
     shared = job.scheme == "additive"
-    if job.training.phases:
-        entities = {silo: charter.member(silo).legal_entity for silo in silos}
-        least = silos_needed(job, policy)
-        silos = invited(Drawn(job.digest, job.training.phase(number), number), entities, least)
+    pool: tuple[SiloId, ...] = ()
+    phase = job.training.phase(number)
+    if phase is not None and phase.draws:
+        pool = tuple(sorted(silos))
+        entities = {silo: charter.member(silo).legal_entity for silo in pool}
+        silos = invited(Drawn(job.digest, phase, number), entities, silos_needed(job, policy))
     try:
         return RoundPlan(
             session=session.hex(),
@@ -71,6 +73,7 @@ def plan_round(
             cohort=tuple(
                 CohortMember(silo=silo, verify_key=charter.member(silo).verify_key) for silo in sorted(silos)
             ),
+            pool=pool,
             servers=tuple(
                 ServerSlot(server=server, verify_key=charter.member(server).verify_key)
                 for server in (charter.share_servers if shared else ())

@@ -26,6 +26,7 @@ from policies.rules_scheme import (
     scheme_as_required,
     threshold_withstands,
 )
+from policies.rules_selection import cohort_is_drawn
 from policies.rules_validity import validity_as_required, validity_terms_sound
 from policies.rules_weights import weights_reveal_nothing
 from policies.schema import Spec
@@ -38,7 +39,11 @@ from privacy.secagg.vectors import vectors_of
 
 def plan_findings(policy: LoadedPolicy, plan: RoundPlan, job: JobSpec, charter: Charter) -> list[Finding]:
     """Everything that is wrong with a plan: its binding to job and charter, and one threat model's limits."""
-    return [*binding_findings(plan, job, charter), *limit_findings(policy, plan, charter)]
+    return [
+        *binding_findings(plan, job, charter),
+        *cohort_is_drawn(policy, plan, job, charter),
+        *limit_findings(policy, plan, charter),
+    ]
 
 
 def limit_findings(policy: LoadedPolicy, plan: RoundPlan, charter: Charter) -> list[Finding]:

@@ -197,6 +197,8 @@ class RoundPlan(Frozen):
     sent: Annotated[Count | None, Field(exclude_if=lambda count: count is None)] = None
     """How many of them this round sums, where it is not all (``privacy.sent``)."""
     cohort: Annotated[tuple[CohortMember, ...], Field(min_length=2, max_length=1000)]
+    pool: Annotated[tuple[SiloName, ...], Field(max_length=1000, exclude_if=lambda pool: not pool)] = ()
+    """Where a phase asks for a part of the silos: those that were here, of which the cohort was drawn."""
     servers: Annotated[tuple[ServerSlot, ...], Field(max_length=16)]
     """Share servers of ``additive``; every other scheme has one server, the aggregator, and none here."""
     training: TrainingTerms
@@ -213,6 +215,8 @@ class RoundPlan(Frozen):
         servers = [slot.server for slot in self.servers]
         if silos != sorted(set(silos)):
             raise ValueError("cohort: expected distinct silos, sorted")
+        if list(self.pool) != sorted(set(self.pool)):
+            raise ValueError("pool: expected distinct silos, sorted")
         if len({member.verify_key for member in self.cohort}) != len(silos):
             raise ValueError("cohort: expected distinct keys")
         if len(set(servers)) != len(servers):

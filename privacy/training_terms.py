@@ -6,6 +6,7 @@ terms holds. What goes together is judged by ``privacy.training_checks``.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -130,6 +131,23 @@ class Phase(Frozen):
     """How many of the silos that are here are invited; never fewer than job and threat model ask for."""
     layers: LayerNames = ()
     """The only ones that move and are sent; all where none is named."""
+    silos: Annotated[int, Field(ge=2, le=1000)] | None = left_out_at(None)
+    """So many of them instead."""
+
+    @model_validator(mode="after")
+    def _one_size_of_cohort(self) -> Self:
+        if self.silos is not None and self.silos_share != 1.0:
+            raise ValueError("phases: expected silos or silos_share, got both")
+        return self
+
+    @property
+    def draws(self) -> bool:
+        """Whether a part of the silos that are here is drawn."""
+        return self.silos is not None or self.silos_share < 1.0
+
+    def wanted(self, here: int) -> int:
+        """How many of so many silos it asks for."""
+        return math.ceil(self.silos_share * here) if self.silos is None else min(self.silos, here)
 
 
 class TrainingTerms(Frozen):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from sealsum_verify.drawn import check_cohort
 from sealsum_verify.encoding import demand, digest_of, same
 from sealsum_verify.messages import Json, Roster, open_envelope, peek, read_document
 from sealsum_verify.scheme_terms import check_scheme
@@ -54,7 +55,8 @@ def read_offers(files: Mapping[str, bytes], roster: Roster, job: Job) -> list[Of
     (a) the aggregator signed the offer, under a context that is the digest of the plan itself; (b) the
     offer carries this very job; (c) what the plan copies from charter and job equals them; (d) the
     cohort are silos of the roster, with its keys; (e) round numbers name their files, and no session
-    repeats; (f) it has the servers, threshold and parameters of its scheme: ``check_scheme``.
+    repeats; (f) it has the servers, threshold and parameters of its scheme: ``check_scheme``; (g) where
+    the job asks for a part of the silos, they were drawn: ``check_cohort``.
     """
     names = [name for name in files if name.startswith("rounds/")]
     offers = [_read_offer(files[name], name, roster, job) for name in names]
@@ -108,4 +110,6 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
         demand(member["verify_key"] == key, entry, f"plan.cohort: {member['silo']} has another key")
     # (f)
     check_scheme(plan, roster, entry)
+    # (g)
+    check_cohort(plan, terms, roster, entry)
     return Offer(entry, document, plan, context, envelope["sender"], offer["log"])

@@ -54,6 +54,13 @@ def hostile(text: str) -> tuple[bool, int]:
     return behaviour == "malicious", max(int(told), int(among))
 
 
+def least_silos(text: str) -> int:
+    """``limits.min_silos_open``: the fewest silos of a sum."""
+    least = _find(_tree(text), "5", "spec", "limits", "min_silos_open")
+    demand(re.fullmatch("[0-9]{1,4}", least) is not None, ENTRY, "min_silos_open is no plain whole number")
+    return int(least)
+
+
 def witnesses_needed(text: str) -> int:
     """How many silos must have cosigned a checkpoint: as the text says, or more than half of the minimum to
     open, and more than collude."""

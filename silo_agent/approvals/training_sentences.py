@@ -56,9 +56,10 @@ def training_sentences(spec: JobSpec) -> Iterator[str]:
         )
     for phase in training.phases:
         steps = training.at(phase.until).local_steps
+        part = f"{phase.silos_share:.0%}" if phase.silos is None else str(phase.silos)
         yield (
             f"Up to round {phase.until}, a round takes {steps} local steps and invites "
-            f"{phase.silos_share:.0%} of the silos that are here."
+            f"{part} of the silos that are here."
         )
         if phase.layers:
             yield f"In these rounds only {', '.join(phase.layers)} move and are sent."
