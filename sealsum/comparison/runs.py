@@ -33,6 +33,7 @@ from sealsum.simulator.gathered import joined
 from sealsum.simulator.options import job_of
 from sealsum.simulator.plan import RoundTerms, simulated_plan
 from sealsum.simulator.practice import Practice
+from sealsum.simulator.regions import Regions
 from sealsum.simulator.scored import LOWER_IS_BETTER, FigureName, Scored, score
 from sealsum.simulator.sums import RingSum, plain_ring_sum
 from silo_agent.data.records import Records
@@ -93,16 +94,19 @@ def federated(
     seed: int,
     told: Callable[[], None] = lambda: None,
     add: RingSum = plain_ring_sum,
+    regions: Regions | None = None,
 ) -> Run:
     """All rounds of a job, scored after each.
 
     Args:
         name: of its algorithm, in the catalogue. told: called after each round. add: how encodings are added
-            up; the sum is the same.
+            up; the sum is the same. regions: silos share in these, masked whatever ``add`` says.
     """
     try:
         records = {silo: one.training for silo, one in silos.items()}
         federation = replace(federation_of(job, records), add=add)
+        if regions is not None:
+            federation = replace(federation, add=regions.ring_sum, passes_up=regions.fit)
         held_out = {silo: one.held_out for silo, one in silos.items()}
         standing, curve = federation.at(first_model(job, seed)), []
         final: Mapping[FigureName, Scored] = {}

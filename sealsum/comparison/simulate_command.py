@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from privacy.errors import ConfigurationError, SealsumError
+from privacy.ids import PartyId, SiloId
 from sealsum.comparison.runs import Run, federated
 from sealsum.partition.splits import SplitKind
 from sealsum.simulator.options import job_of, source_of, source_options
+from sealsum.simulator.regions import Regions
 from sealsum.simulator.sums import plain_ring_sum, secure_ring_sum
 
 
@@ -21,6 +24,20 @@ from sealsum.simulator.sums import plain_ring_sum, secure_ring_sum
 @source_options
 @click.option("--rounds", type=click.IntRange(1, 10_000), help="[default: the job's]")
 @click.option("--without-masks", is_flag=True, help="Add the same encodings unmasked: faster, the same sum.")
+@click.option(
+    "--region",
+    "regions",
+    metavar="NAME=SILO,SILO,…",
+    multiple=True,
+    help="Silos share with servers of their region, whose shares go up; repeat it for each region.",
+)
+@click.option(
+    "--region-least",
+    type=click.IntRange(2, 1000),
+    default=2,
+    show_default=True,
+    help="Fewest silos of a region; one with fewer passes nothing up.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(
     job: Path | None,
@@ -34,6 +51,8 @@ def command(
     seed: int,
     rounds: int | None,
     without_masks: bool,
+    regions: tuple[str, ...],
+    region_least: int,
     as_json: bool,
 ) -> None:
     """Train JOB.yaml on TABLEs, one a silo, in this process.
@@ -49,8 +68,11 @@ def command(
     if own.scheme != "additive":
         raise ConfigurationError(f"scheme: expected additive, the one that is simulated, got {own.scheme}")
     parted = source.records.parted(seed)
+    if regions and without_masks:
+        raise ConfigurationError("--without-masks: expected it without --region, whose shares are masked")
     add = plain_ring_sum if without_masks else secure_ring_sum
-    run = federated(own.training.algorithm, own, parted, seed, add=add)
+    grouped = _regions(regions, region_least, parted) if regions else None
+    run = federated(own.training.algorithm, own, parted, seed, add=add, regions=grouped)
     if run.failure:
         raise SealsumError(f"simulation: {run.failure}")
     report = _report(run, len(parted), not without_masks)
@@ -58,6 +80,26 @@ def command(
         click.echo(json.dumps(report))
     else:
         _print(report)
+
+
+def _regions(given: tuple[str, ...], least: int, silos: Collection[SiloId]) -> Regions:
+    """Which silo is where.
+
+    Raises:
+        ConfigurationError: not of the form NAME=SILO,SILO; a silo is in none or in two, or unknown.
+    """
+    of: dict[SiloId, str] = {}
+    for one in given:
+        name, _, members = one.partition("=")
+        for silo in members.split(","):
+            if not name or silo not in silos or silo in of:
+                raise ConfigurationError(
+                    f"--region: expected NAME=SILO,SILO,… of {', '.join(sorted(silos))}, each once, got {one}"
+                )
+            of[SiloId(PartyId(silo))] = name
+    if missing := sorted(set(silos) - set(of)):
+        raise ConfigurationError(f"--region: expected each silo in one, got none for {', '.join(missing)}")
+    return Regions(of, least)
 
 
 def _report(run: Run, silos: int, masked: bool) -> dict[str, Any]:

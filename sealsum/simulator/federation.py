@@ -56,6 +56,8 @@ class Federation:
     rounds: int = 1
     add: RingSum = plain_ring_sum
     """``secure_ring_sum`` for every step of the real scheme; the sum is the same."""
+    passes_up: Callable[[Collection[SiloId]], Collection[SiloId]] = frozenset
+    """Which of the silos that sent an update are in the sum: all, or those of large enough regions."""
     algorithms: Mapping[AlgorithmName, Callable[[Task], Update]] = field(default_factory=lambda: ALGORITHMS)
     """``LINEAR`` for sweeps over linear models; the updates are the same."""
     workbench: Workbench = field(default_factory=Workbench, repr=False)
@@ -95,9 +97,10 @@ class Federation:
             for silo in asked
             if silo not in dropped
         }
-        total = open_sum(
-            plan, updates, {silo: self._weight(silo, update) for silo, update in updates.items()}, self.add
-        )
+        summed = self.passes_up(updates)
+        updates = {silo: update for silo, update in updates.items() if silo in summed}
+        weights = {silo: self.weight_of(silo, update) for silo, update in updates.items()}
+        total = open_sum(plan, updates, weights, self.add)
         opened = Opened(standing.model, total.total, total.weight, total.further)
         if sent is not None:
             size = len(standing.model)
@@ -151,7 +154,8 @@ class Federation:
         )
         return update_of(task, self.algorithms)
 
-    def _weight(self, silo: SiloId, update: Update) -> float:
+    def weight_of(self, silo: SiloId, update: Update) -> float:
+        """ŵ of a silo, by the job's weights."""
         training = self.terms.training
         if training.weights == "uniform":
             return 1.0

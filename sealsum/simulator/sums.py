@@ -108,7 +108,21 @@ def secure_ring_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: 
         Unprocessable: the plan is not of ``additive``, a silo is not invited, fewer survive than the plan
             asks for, or the sum could wrap. UpdateOutOfRange: a coordinate is beyond the plan's bound.
     """
-    _refuse_unsound(plan, updates)
+    refuse_unsound(plan, updates)
+    # The aggregator: all servers' shares.
+    shares = [ring_to_bytes(share) for share in shares_of_servers(plan, updates, weights)]
+    return combine(shares, plan.vector_length)
+
+
+def shares_of_servers(
+    plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights = EVEN
+) -> list[Ring]:
+    """What each share server of the plan adds up to, uint32[vector_length], the first server's last: noise,
+    unless all of them are added.
+
+    Raises:
+        UpdateOutOfRange: a coordinate is beyond the plan's bound.
+    """
     # Share servers, before the round: a sealing key each, but the first, which gets no seed.
     _, *others = (slot.server for slot in plan.servers)
     keys: dict[ServerId, SealingKey] = {server: SealingKey.generate() for server in others}
@@ -138,26 +152,29 @@ def secure_ring_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: 
         )
         for server in others
     ]
-    opened = []
-    for piece in stretches(plan.vector_length):
-        shares = [ring_to_bytes(half.total(piece.start, piece.length)) for half in halves]
-        vectors = (parts[silo][piece.index] for silo in updates)
-        shares.append(ring_to_bytes(VectorSumHalf.total(vectors, piece.length)))
-        # The aggregator: all servers' shares.
-        opened.append(combine(shares, piece.length))
-    return np.concatenate(opened)
+    pieces = list(stretches(plan.vector_length))
+    shares = [np.concatenate([half.total(one.start, one.length) for one in pieces]) for half in halves]
+    vectors = [
+        VectorSumHalf.total((parts[silo][one.index] for silo in updates), one.length) for one in pieces
+    ]
+    return [*shares, np.concatenate(vectors)]
 
 
 def plain_ring_sum(plan: RoundPlan, updates: Mapping[SiloId, Update], weights: Weights = EVEN) -> Ring:
     """The same encodings added up without masks: uint32[vector_length]. Raises as ``secure_ring_sum``."""
-    _refuse_unsound(plan, updates)
+    refuse_unsound(plan, updates)
     total = np.zeros(plan.vector_length, dtype=np.uint32)
     for silo, update in updates.items():
         total += EncodedUpdate(plan, update, weights.get(silo, 1.0)).elements(0, plan.vector_length)
     return total
 
 
-def _refuse_unsound(plan: RoundPlan, updates: Mapping[SiloId, Update]) -> None:
+def refuse_unsound(plan: RoundPlan, updates: Mapping[SiloId, Update]) -> None:
+    """Whether the plan lets these updates be added.
+
+    Raises:
+        Unprocessable: not of ``additive``, a silo was not invited, too few are left, or the sum could wrap.
+    """
     if plan.scheme != "additive":
         raise Unprocessable(f"scheme: expected additive, got {plan.scheme}; the simulator adds no other way")
     if strangers := sorted(set(updates) - set(plan.silos)):
