@@ -92,7 +92,7 @@ def sent_in(
             raise SealsumError("training.sparse: expected the job's first model with top")
         # What has not moved at all is no more a candidate than anything else: lots decide.
         chosen = np.lexsort((lots, -np.abs(now[pool] - first[pool])))[: math.ceil(count / 2)]
-    left = np.setdiff1d(np.arange(len(pool)), chosen)
+    left = np.delete(np.arange(len(pool)), chosen)
     drawn = left[np.argsort(lots[left], kind="stable")[: count - len(chosen)]]
     return Sent(np.sort(pool[np.concatenate([chosen, drawn])]), trained)
 
