@@ -110,6 +110,10 @@ class Delivery:
         """The bytes of a model that came ahead of its round; not yet checked against its digest."""
         return self._ahead[1] if self._ahead is not None and self._ahead[0] == digest else None
 
+    def drop_ahead(self) -> None:
+        """Those bytes are not the model's."""
+        self._ahead = None
+
     def to_share_servers(self, stored: Stored, first: ServerId) -> None:
         """Send a contribution: to all share servers at once, then its manifest to the aggregator.
 

@@ -81,7 +81,7 @@ class Remembered:
         staged = self._state.staged(plan) if survived else None
         settled: Arrays | None = None
         if running and staged is not None and result.model_out is not None and needs_model_out(staged):
-            model = _model_of(plan, result.model_out, delivery.fetched(result.model_out))
+            model = _ahead(plan, result.model_out, delivery)
             settled = None if model is None else settle(plan.training, staged, model)
         elif staged is not None and needs_opened(staged) and result.model_out is not None:
             opened = {VectorName(name): numbers for name, numbers in result.further.items()}
@@ -129,14 +129,17 @@ class Remembered:
             _log.warning("model_not_ahead", extra={**names_of(plan), "model": model, "reason": str(error)})
 
 
-def _model_of(plan: RoundPlan, model: Digest, raw: bytes | None) -> NDArray[np.float32] | None:
-    """The model that came out, hashed here; ``None`` where it has not come.
+def _ahead(plan: RoundPlan, model: Digest, delivery: Delivery) -> NDArray[np.float32] | None:
+    """The model that came out, hashed here; ``None`` where it, or its bytes, have not come.
 
-    Raises:
-        Unprocessable: other bytes than the result names.
+    Others' bytes are no reason to end here: they go, and the round that needs the model asks for it again.
     """
+    raw = delivery.fetched(model)
     if raw is None:
         return None
     if digest_under(plan.architecture, [raw]) != model or len(raw) != FLOAT_BYTES * plan.parameters:
-        raise Unprocessable(f"model: expected the bytes of {model[:16]}…, got others")
+        delivery.drop_ahead()
+        reason = f"model: expected the bytes of {model[:16]}…, got others"
+        _log.warning("model_not_ahead", extra={**names_of(plan), "model": model, "reason": reason})
+        return None
     return np.frombuffer(raw, dtype="<f4")

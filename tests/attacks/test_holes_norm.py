@@ -30,7 +30,7 @@ def _steps(norm_bound: float | None) -> NDArray[np.float64]:
     task = Task(
         MODEL,
         STEP,
-        terms(noise_shares=3),
+        terms(model="distributed", noise_shares=3),
         VECTOR,
         start,
         ADAPTERS[MODEL.adapter],
@@ -54,7 +54,7 @@ def test_shortening_brings_no_neighbours_further_apart(
 def test_a_silo_far_larger_than_the_normaliser_says_keeps_the_bound_that_it_proves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dp = terms(noise_shares=3)
+    dp = terms(model="distributed", noise_shares=3)
     mechanism = integer_mechanism(dp, STEP, VECTOR, MODEL.parameters)
     claimed = suggested_norm_bound(dp, STEP, MODEL.parameters)
     longest = mechanism.deviation * (
@@ -71,5 +71,5 @@ def test_a_silo_far_larger_than_the_normaliser_says_keeps_the_bound_that_it_prov
 
 def test_an_ordinary_silo_sends_what_it_would_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algorithm, "gaussian", lambda count, deviation: np.zeros(count))
-    claimed = suggested_norm_bound(terms(noise_shares=3), STEP, MODEL.parameters)
+    claimed = suggested_norm_bound(terms(model="distributed", noise_shares=3), STEP, MODEL.parameters)
     np.testing.assert_array_equal(_steps(claimed), _steps(None))
