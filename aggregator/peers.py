@@ -222,7 +222,7 @@ class HttpShareServers:
         )
         try:
             return await retrying(self._once, server, method, path, body, limit)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, ssl.SSLError) as error:
             raise ServerUnreachable(f"{server}: it did not answer ({type(error).__name__})") from error
 
     async def _once(self, server: ServerId, method: str, path: str, body: bytes | None, limit: int) -> bytes:

@@ -7,6 +7,7 @@ rule "a key that others can read is refused" is written once (ADR 0005). It open
     identity.pem   its certificate (chain)       issued by the federation's CA
     sealing.key    96 raw bytes, 0600            silos and share servers
     ca.pem         the federation's CA           the only CA we accept (two while it is being replaced)
+    revoked.txt, crl.pem                         certificates that count no more (``privacy/standing.py``)
     federation.json  {"federation","party","role","officers","registrar"}
     keys.json      {"identity_key","sealing_key","tls_key"}: where keys lie that are not in this directory
 """
@@ -20,6 +21,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +36,7 @@ from privacy.roster import SEALED_TO, Charter, Role
 from privacy.secret_files import read_file as read_file  # others import these from here
 from privacy.secret_files import read_secret as read_secret
 from privacy.secret_files import write_secret as write_secret
+from privacy.standing import Standing, judging
 
 
 class FederationPin(Frozen):
@@ -80,11 +83,21 @@ class Identity:
         """
         return self.signing if self.places.tls_key is None else _signing_key(self.places.tls_key, "tls_key")
 
+    @cached_property
+    def standing(self) -> Standing:
+        """Which certificates count no more; follows ``reload``.
+
+        Raises:
+            ConfigurationError: as ``read_believed``.
+        """
+        return Standing(self.directory)
+
     @property
     def client_context(self) -> ssl.SSLContext:
-        """TLS 1.3 client context: our certificate, the federation's CA and nobody else's."""
+        """TLS 1.3 client context: our certificate, the federation's CA and nobody else's; a server whose
+        certificate counts no more is not spoken to."""
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(self.directory / "ca.pem"))
-        return self._with_certificate(context)
+        return self._with_certificate(judging(context, self.standing))
 
     @property
     def server_context(self) -> ssl.SSLContext:
@@ -121,11 +134,13 @@ class Identity:
     def reload(self) -> None:
         """Have every context in use show and believe what is on disk now; open connections stay as they are.
 
-        A CA that is in ``ca.pem`` no more is believed until the process ends: OpenSSL takes none back.
+        OpenSSL takes no CA back: ``standing`` refuses what one issued that is in ``ca.pem`` no more, and what
+        was revoked, also at connections that are open already.
 
         Raises:
-            ConfigurationError: certificate and key do not belong together, or ``ca.pem`` holds no CA.
+            ConfigurationError: certificate and key do not belong together, or as ``read_believed``.
         """
+        believed = self.standing.read()
         for context in tuple(self._contexts):
             self.load_certificate(context)
             try:
@@ -134,6 +149,7 @@ class Identity:
                 raise ConfigurationError(
                     f"{self.directory / 'ca.pem'}: expected CA certificates ({error.strerror})"
                 ) from error
+        self.standing.take(believed)
 
     def load_certificate(self, context: ssl.SSLContext) -> None:
         """Have a context show the certificate as it is on disk now; connections from now on see it."""
@@ -179,7 +195,9 @@ def load_identity(directory: Path) -> Identity:
         sealing = _sealing_key(directory / "sealing.key", places.sealing_key)
     for name in ("identity.pem", "ca.pem"):
         read_file(directory / name)
-    return Identity(directory, pin, signing, sealing, places)
+    identity = Identity(directory, pin, signing, sealing, places)
+    identity.standing.read()
+    return identity
 
 
 def _key_places(path: Path) -> KeyPlaces:

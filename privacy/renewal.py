@@ -42,7 +42,7 @@ class Renewal(Frozen):
     federation: Name
     party: PartyName
     csr: _Pem
-    delegation: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{192})?$")] = ""
+    delegation: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{208})?$")] = ""
     """The identity key's word for the key in ``csr``, where that is another one."""
     at: Annotated[str, Field(max_length=40)]
     """RFC 3339 UTC; an old request renews nothing."""
@@ -96,7 +96,7 @@ def ask_renewal(identity: Identity, now: datetime) -> SignedRenewal:
     statement = ""
     if identity.places.tls_key is not None:
         uri = party_uri(pin.federation, pin.party)
-        statement = delegate(identity.signing, uri, tls.private.public_key()).hex()
+        statement = delegate(identity.signing, uri, tls.private.public_key(), now).hex()
     renewal = Renewal(
         federation=pin.federation,
         party=pin.party,

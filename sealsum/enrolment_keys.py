@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +65,7 @@ def make_keys(invitation: Invitation, state: Path, places: KeyPlaces) -> Enrolme
                 update={"tls_key": Reference("file", str((state / "tls.key").resolve()))}
             )
             party = party_uri(invitation.federation, invitation.party)
-            delegation = delegate(signing, party, tls.private.public_key())
+            delegation = delegate(signing, party, tls.private.public_key(), datetime.now(UTC))
     sealing = None
     if invitation.role in SEALED_TO:
         if places.sealing_key is not None:

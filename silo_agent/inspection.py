@@ -24,7 +24,8 @@ def why_no_answer(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return _untrusted(cause)
+            reason = cause.__cause__  # of ``privacy.standing``: OpenSSL itself took the certificate
+            return str(reason) if isinstance(reason, SignatureRejected) else _untrusted(cause)
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.ProxyError):
         words = "".join(one for one in str(error) if one.isprintable())[:200]

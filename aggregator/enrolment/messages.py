@@ -46,7 +46,7 @@ class EnrolRequest(Frozen):
     """PKCS#10, signed by the key it asks for; its subject is ignored."""
     sealing_key: Annotated[str, Field(max_length=2432)] = ""
     """Share servers only: hex of the ML-KEM-768 ‖ X25519 public keys."""
-    delegation: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{192})?$")] = ""
+    delegation: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{208})?$")] = ""
     """The identity key's word for the key in ``csr``, where that is another one (in a token)."""
 
 

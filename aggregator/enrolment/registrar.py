@@ -22,7 +22,7 @@ from privacy.identity import sealing_public_key
 from privacy.ids import Digest
 from privacy.renewal import Renewed, SignedRenewal, check_renewal, party_uri
 from privacy.roster import SEALED_TO
-from privacy.tls_delegation import delegator
+from privacy.tls_delegation import delegated
 
 WRONG_SECRETS_MAX = 5
 """After so many wrong secrets an invitation is void. 256-bit secrets are not guessed in any number of
@@ -58,7 +58,7 @@ class Registrar:
         public_key = requested_key(request.csr)  # (3)
         subject = Subject(self.federation, invited.party, hosts_of(invited.url))
         statement = bytes.fromhex(request.delegation)
-        verify_key = _identity_key(subject, public_key, statement)
+        verify_key, life = _identity_key(subject, public_key, statement, now, self.leaf_life)
         _sealing_key_fits(invited, request.sealing_key)  # (4)
         self.register.use_up(  # (5)
             invited.party,
@@ -67,7 +67,7 @@ class Registrar:
             request.sealing_key,
             now.isoformat(timespec="seconds"),
         )
-        leaf = self.authority.issue(subject, public_key, now, self.leaf_life, statement)  # (6)
+        leaf = self.authority.issue(subject, public_key, now, life, statement)  # (6)
         return EnrolAnswer(chain=chain_pem([leaf, self.authority.certificate]))
 
     def renew(self, asked: SignedRenewal, authorities: Authorities, now: datetime) -> Renewed:
@@ -91,10 +91,11 @@ class Registrar:
         public_key = requested_key(asked.renewal.csr)
         subject = Subject(self.federation, party.party, hosts_of(party.url))
         statement = bytes.fromhex(asked.renewal.delegation)
-        if _identity_key(subject, public_key, statement) != party.verify_key:
+        verify_key, life = _identity_key(subject, public_key, statement, now, self.leaf_life)
+        if verify_key != party.verify_key:
             raise SignatureRejected("csr: expected the enrolled identity key, or one that it vouches for")
         # (4)
-        leaf = self.authority.issue(subject, public_key, now, self.leaf_life, statement)
+        leaf = self.authority.issue(subject, public_key, now, life, statement)
         return Renewed(leaf=chain_pem([leaf]), authorities=authorities.pem, rollover=authorities.rollover_pem)
 
     def _authenticated(self, request: EnrolRequest) -> RegisteredParty:
@@ -121,15 +122,21 @@ class Authorities:
     """Keys that the charter in force revokes."""
 
 
-def _identity_key(subject: Subject, public_key: Ed25519PublicKey, statement: bytes) -> str:
-    """The key that the charter will pin: the certificate's own, or the one that vouches for it.
+def _identity_key(
+    subject: Subject, public_key: Ed25519PublicKey, statement: bytes, now: datetime, life: timedelta
+) -> tuple[str, timedelta]:
+    """The key that the charter will pin, the certificate's own or the one that vouches for it; and how long
+    the certificate may live: no longer than it is vouched for.
 
     Raises:
-        SignatureRejected: the statement does not hold.
+        SignatureRejected: the statement does not hold, or has ended.
     """
     if not statement:
-        return public_key.public_bytes_raw().hex()
-    return delegator(statement, party_uri(subject.federation, subject.party), public_key)
+        return public_key.public_bytes_raw().hex(), life
+    word = delegated(statement, party_uri(subject.federation, subject.party), public_key)
+    if word.until <= now:
+        raise SignatureRejected("delegation: expected one that holds still; set the party's clock")
+    return word.verify_key, min(life, word.until - now)
 
 
 def secret_digest(secret: str) -> Digest:

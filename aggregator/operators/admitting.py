@@ -50,7 +50,8 @@ def admit_people(
         api_tokens=ApiTokens(store, pseudonyms, operators.token_days_max, time.time),
         issuer="" if oidc is None else oidc.issuer,
         access_tokens=None if oidc is None else AccessTokens(oidc, IssuerKeys(oidc, time.monotonic, issuer)),
-        federation_ca=None if operators.ca is None else read_file(identity.directory / "ca.pem").decode(),
+        standing=identity.standing,
+        other_authorities=operators.ca is not None,
     )
 
 

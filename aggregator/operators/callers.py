@@ -7,12 +7,12 @@ certificate issued in error under another's name is nobody.
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from starlette.types import Scope
 
@@ -22,6 +22,7 @@ from aggregator.operators.operator import Operator, PersonRefused, Pseudonyms
 from aggregator.operators.settings import OperatorSettings
 from privacy.errors import NotAllowed, SignatureRejected
 from privacy.roster import Charter, Member
+from privacy.standing import Standing
 from privacy.tls_delegation import identity_key_of
 
 TOKEN_BYTES_MAX: Final = 8192
@@ -38,8 +39,10 @@ class People:
     issuer: str = ""
     access_tokens: AccessTokens | None = None
     """``None`` where no issuer is configured."""
-    federation_ca: str | None = None
-    """PEM; set where operators' certificates may come from other CAs, as a member's may not."""
+    standing: Standing | None = None
+    """Which certificates count no more."""
+    other_authorities: bool = False
+    """Whether operators' certificates may come from other CAs than the federation's; a member's may not."""
 
     def by_certificate(self, pem: str) -> Operator | None:
         """The registered person with this certificate's key, if there is one."""
@@ -109,9 +112,10 @@ class People:
 async def identify(scope: Scope, charter: Charter, people: People) -> Identified:
     """Find out who calls; checks, in this order:
 
-    (1) the certificate, if one was shown, is of a member, or of a registered person: a stranger's is refused
-    even with a good token; (2) the token, if one was sent, is somebody's; (3) both are of one and the same
-    person, so that a member's machine speaks for no person and nobody borrows a name; (4) one was there.
+    (1) the certificate, if one was shown, counts still, and is of a member, or of a registered person: a
+    stranger's is refused even with a good token; (2) the token, if one was sent, is somebody's; (3) both are
+    of one and the same person, so that a member's machine speaks for no person and nobody borrows a name; (4)
+    one was there.
 
     Raises:
         SignatureRejected: (2), (4), or the certificate has no key that we take. NotAllowed: (1), (3).
@@ -121,6 +125,8 @@ async def identify(scope: Scope, charter: Charter, people: People) -> Identified
     shown: Identified | None = None
     # (1)
     if chain:
+        if people.standing is not None:
+            people.standing.assert_stands(ssl.PEM_cert_to_DER_cert(chain[0]))
         shown = _member(chain[0], charter, people) or people.by_certificate(chain[0])
         if shown is None:
             raise NotAllowed(
@@ -151,8 +157,8 @@ def _member(pem: str, charter: Charter, people: People) -> Member | None:
     key = certificate_key(pem)
     for member in charter.members:
         if member.verify_key == key:
-            if people.federation_ca is not None:
-                assert_issued_by(pem, people.federation_ca)
+            if people.other_authorities and people.standing is not None:
+                people.standing.assert_of_federation(pem)
             return member
     return None
 
@@ -193,17 +199,3 @@ def certificate_key(pem: str) -> str:
     if not isinstance(key, Ed25519PublicKey):
         raise SignatureRejected(f"certificate: expected an Ed25519 key, got {type(key).__name__}")
     return key.public_bytes_raw().hex()
-
-
-@lru_cache(maxsize=1024)
-def assert_issued_by(pem: str, ca: str) -> None:
-    """Refuse a member's certificate that another CA issued, as an operators' CA could for a known public key.
-
-    Raises:
-        SignatureRejected: it is not issued by ``ca``.
-    """
-    issuer = x509.load_pem_x509_certificate(ca.encode())
-    try:
-        x509.load_pem_x509_certificate(pem.encode()).verify_directly_issued_by(issuer)
-    except (InvalidSignature, ValueError, TypeError) as error:
-        raise SignatureRejected("certificate: a member's is issued by the federation's CA alone") from error

@@ -34,6 +34,7 @@ class Upkeep:
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
 
     def __enter__(self) -> Self:
+        self._tell_passed_over()
         if self._post is not None:
             self._thread.start()
         return self
@@ -63,6 +64,12 @@ class Upkeep:
             return
         self._meters.reloads.labels("done").inc()
         _log.info("reloaded")
+        self._tell_passed_over()
+
+    def _tell_passed_over(self) -> None:
+        """A list that does not count revokes nothing, which whoever put it there must learn."""
+        if count := self._identity.standing.passed_over:
+            _log.warning("revocation_lists_passed_over", extra={"lists": count})
 
     def _run(self) -> None:
         jitter = secrets.randbelow(1 << 20) / (1 << 20)

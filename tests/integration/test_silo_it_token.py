@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -19,7 +20,7 @@ from privacy.identity import SigningKey, verify_signature
 from privacy.key_reference import parse_reference
 from privacy.keystore import KeyPlaces, load_identity
 from privacy.renewal import SignedRenewal
-from privacy.tls_delegation import delegate
+from privacy.tls_delegation import LIFE, delegate
 from privacy.token_key import open_token
 from sealsum.enrolment import enrol
 from tests.enrolment import DAY, NOW, found, guest, invited, registrar_of
@@ -87,19 +88,38 @@ def test_a_ca_alone_makes_no_certificate_that_is_taken_for_a_party() -> None:
     subject = Subject("testfed", "hospital-a", ())
     party = "sealsum://testfed/hospital-a"
 
-    def certificate(statement: bytes) -> str:
-        leaf = authority.issue(subject, tls.private.public_key(), NOW, DAY, statement)
+    def certificate(statement: bytes, life: timedelta = DAY) -> str:
+        leaf = authority.issue(subject, tls.private.public_key(), NOW, life, statement)
         return leaf.public_bytes(serialization.Encoding.PEM).decode()
 
-    honest = delegate(victim, party, tls.private.public_key())
+    honest = delegate(victim, party, tls.private.public_key(), NOW)
     assert certificate_key(certificate(honest)) == victim.verify_key
-    forged = bytes.fromhex(victim.verify_key) + delegate(thief, party, tls.private.public_key())[32:]
+    forged = bytes.fromhex(victim.verify_key) + delegate(thief, party, tls.private.public_key(), NOW)[32:]
     with pytest.raises(SignatureRejected):
         certificate_key(certificate(forged))
     for wrong in (
-        delegate(victim, party, ca.private.public_key()),  # for another TLS key
-        delegate(victim, "sealsum://testfed/hospital-b", tls.private.public_key()),  # as another party
+        delegate(victim, party, ca.private.public_key(), NOW),  # for another TLS key
+        delegate(victim, "sealsum://testfed/hospital-b", tls.private.public_key(), NOW),  # as another party
         honest[:-1],
+        honest[:32]
+        + (int.from_bytes(honest[32:40], "big") + 1).to_bytes(8, "big")
+        + honest[40:],  # for longer
+        honest[:32] + b"\xff" * 8 + honest[40:],
     ):
         with pytest.raises(SignatureRejected):
             certificate_key(certificate(wrong))
+
+
+def test_a_stolen_tls_key_is_good_no_longer_than_it_was_vouched_for_even_with_the_ca() -> None:
+    ca, victim, tls = (SigningKey.generate() for _ in range(3))
+    authority = CertificateAuthority.found("testfed", ca, NOW)
+    subject, party = Subject("testfed", "hospital-a", ()), "sealsum://testfed/hospital-a"
+    statement = delegate(victim, party, tls.private.public_key(), NOW)
+    for life, holds in ((LIFE, True), (LIFE + timedelta(seconds=1), False)):
+        leaf = authority.issue(subject, tls.private.public_key(), NOW, life, statement)
+        pem = leaf.public_bytes(serialization.Encoding.PEM).decode()
+        if holds:
+            assert certificate_key(pem) == victim.verify_key
+        else:
+            with pytest.raises(SignatureRejected, match="longer than its key was vouched for"):
+                certificate_key(pem)
