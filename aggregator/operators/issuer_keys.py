@@ -1,5 +1,8 @@
 """The issuer's signing keys: found by OpenID Connect Discovery, kept ten minutes, asked anew when rotated.
 
+However many wait for an answer, the issuer is asked once at a time; nobody waits whose key is known and not
+too old, so that a slow issuer holds up newcomers alone.
+
 The aggregator's second door to httpx. Believes what the issuer's TLS certificate vouches for, and no key
 that a token itself names or carries.
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 from collections.abc import Callable
 from typing import Any, Final
@@ -21,9 +25,12 @@ from privacy.errors import ConfigurationError, PeerFault, SignatureRejected
 
 KEPT_S: Final = 600.0
 """A key that the issuer has withdrawn is believed no longer than this."""
+REFRESHED_S: Final = 300.0
+"""A known key that is older has us ask again beside the request, which does not wait for it."""
 AGAIN_S: Final = 30.0
 """An unknown key id makes us ask again, but not more often: strangers can name key ids too."""
 _TIMEOUT_S: Final = 10.0
+_log = logging.getLogger("sealsum.web")
 _BYTES_MAX: Final = 1 << 20
 
 
@@ -54,7 +61,7 @@ class IssuerKeys:
         self._keys = KeySet([])
         self._asked_at = float("-inf")
         self._got_at = float("-inf")
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Task[None] | None = None
 
     async def key(self, kid: str) -> Key:
         """The issuer's key of that id.
@@ -62,19 +69,38 @@ class IssuerKeys:
         Raises:
             SignatureRejected: it has none. IssuerUnreachable: it cannot be asked.
         """
-        async with self._asking:
-            now = self._now()
-            stale = now - self._got_at > KEPT_S
-            if stale or (_find(self._keys, kid) is None and now - self._asked_at > AGAIN_S):
-                self._asked_at = now
-                self._keys = await self._fetch()
-                self._got_at = now
+        now = self._now()
+        age, may_ask = now - self._got_at, now - self._asked_at > AGAIN_S
+        found = None if age > KEPT_S else _find(self._keys, kid)
+        if found is None and (age > KEPT_S or may_ask or self._asked is not None):
+            # Shielded: whoever asked first may go away, and others wait for the same answer.
+            await asyncio.shield(self._ask(now))
             found = _find(self._keys, kid)
+        elif age > REFRESHED_S and may_ask:
+            self._ask(now)
         if found is None:
             raise SignatureRejected(
                 "access token: expected a key id of the issuer's, got an unknown one; sealsum login again"
             )
         return found
+
+    @property
+    def _asked(self) -> asyncio.Task[None] | None:
+        """The question that is not answered yet."""
+        return None if self._asking is None or self._asking.done() else self._asking
+
+    def _ask(self, now: float) -> asyncio.Task[None]:
+        """The question that is not answered yet, or a new one."""
+        if (asked := self._asked) is not None:
+            return asked
+        self._asked_at = now
+        self._asking = asyncio.get_running_loop().create_task(self._renew(now))
+        self._asking.add_done_callback(_told)
+        return self._asking
+
+    async def _renew(self, now: float) -> None:
+        self._keys = await self._fetch()
+        self._got_at = now
 
     async def _fetch(self) -> KeySet:
         async with httpx.AsyncClient(
@@ -113,6 +139,12 @@ class IssuerKeys:
         if not isinstance(document, dict):
             raise IssuerUnreachable(f"issuer: expected a JSON object at {url}")
         return document
+
+
+def _told(asked: asyncio.Task[None]) -> None:
+    """Nobody may have waited for the answer; whoever did has the same error."""
+    if not asked.cancelled() and (error := asked.exception()) is not None:
+        _log.warning("issuer_not_asked", extra={"reason": str(error)})
 
 
 def _find(keys: KeySet, kid: str) -> Key | None:

@@ -1,28 +1,26 @@
 """``/livez``, ``/readyz`` and ``/metrics`` by HTTP, in a thread of their own. Nothing about data.
 
-Anybody who reaches the address may read it, which is why it is on loopback (``health.settings``). Answers
-come one at a time and with short deadlines: a reader who stalls holds up other readers, never a round.
+Anybody who reaches the address may read it, which is why it is on loopback (``health.settings``). Checks are
+looked at by one reader at a time, and readers are bounded (``health.bounds``): none holds up a round.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Self
 from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from policies.health.bounds import BoundedHandler, BoundedServer
 from policies.health.checks import Check, Seen, look_at
 from policies.health.meters import Meters, Refresh
 from policies.health.settings import HealthSettings
 from privacy.errors import ConfigurationError
 
-_TIMEOUT_S: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -47,10 +45,9 @@ class HealthListener:
         self._refresh = refresh
         self._alive = alive
         handler = type("Handler", (_Handler,), {"health": self})
-        family = socket.AF_INET6 if ":" in settings.address[0] else socket.AF_INET
-        server = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
+        self._looking = threading.Lock()
         try:
-            self._server: ThreadingHTTPServer = server(settings.address, handler)
+            self._server = BoundedServer(settings.address, handler)
         except OSError as error:
             raise ConfigurationError(
                 f"health.listen: {settings.listen}: {error.strerror}; choose another address"
@@ -83,29 +80,27 @@ class HealthListener:
 
     def look(self) -> tuple[Seen, ...]:
         """Look at every check; the gauges follow."""
+        with self._looking:
+            return self._look()
+
+    def metrics(self) -> bytes:
+        """The exposition, with gauges brought up to date."""
+        with self._looking:
+            self._look()
+            self._meters.measure()
+            self._refresh()
+            return generate_latest(self._meters.registry)
+
+    def _look(self) -> tuple[Seen, ...]:
         seen = look_at(self._checks)
         self._meters.saw(seen)
         return seen
 
-    def metrics(self) -> bytes:
-        """The exposition, with gauges brought up to date."""
-        self.look()
-        self._meters.measure()
-        self._refresh()
-        return generate_latest(self._meters.registry)
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(BoundedHandler):
     health: ClassVar[HealthListener]
-    timeout = _TIMEOUT_S
-    protocol_version = "HTTP/1.1"
-    server_version = "sealsum"
-    sys_version = ""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """Say nothing: probes come every few seconds."""
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the base class names it so
         """Answer one of the three."""
         address = urlsplit(self.path)
         match address.path:
