@@ -31,12 +31,13 @@ from privacy.canonical import Frozen
 from privacy.errors import ConfigurationError
 from privacy.identity import SealingKey, SigningKey
 from privacy.ids import HexDigest, Name, PartyName
+from privacy.judged_tls import judging
 from privacy.key_reference import KeyReference, Reference
 from privacy.roster import SEALED_TO, Charter, Role
 from privacy.secret_files import read_file as read_file  # others import these from here
 from privacy.secret_files import read_secret as read_secret
 from privacy.secret_files import write_secret as write_secret
-from privacy.standing import Standing, judging
+from privacy.standing import Standing
 
 
 class FederationPin(Frozen):
