@@ -21,6 +21,9 @@ from silo_agent.ledger_commands import config_option
 from silo_agent.settings import read_settings
 
 _DAYS = 30
+_HEADINGS = ("job", "researcher", "purpose", "dataset, by", "ε asked of left", "until", "state")
+_WIDE = 110
+"""Columns from which they fit side by side."""
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 _KEY = click.option(
     "--key",
@@ -53,13 +56,18 @@ def jobs(config: Path, ended: bool, as_json: bool) -> None:
         return
     for fault in unread:
         click.echo(f"not shown: {on_one_line(fault)}", err=True)
+    console = Console()
+    if console.width < _WIDE:
+        for one in listed:
+            console.print(_in_lines(one), soft_wrap=True)
+        return
     table = Table(title="Jobs")
-    for heading in ("job", "researcher", "purpose", "dataset, by", "ε asked of left", "until", "state"):
+    for heading in _HEADINGS:
         table.add_column(heading, overflow="fold")
     for one in listed:
         # A researcher's words are no markup either.
         table.add_row(*(Text(on_one_line(cell)) for cell in _row(one)))
-    Console().print(table)
+    console.print(table)
 
 
 @click.command(short_help="Say all that a person needs to decide about JOB.")
@@ -174,6 +182,13 @@ def _row(one: Listed) -> tuple[str, ...]:
         one.standing.until[:10],
         one.state,
     )
+
+
+def _in_lines(one: Listed) -> Text:
+    """A job where a table would break words: its name and state, then what the other columns say."""
+    job, *between, state = (on_one_line(cell) for cell in _row(one))
+    told = [f"  {heading}: {cell}" for heading, cell in zip(_HEADINGS[1:-1], between, strict=True)]
+    return Text("\n".join([f"{job}: {state}", *told]))
 
 
 def _plain(one: Listed) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from privacy.errors import ConfigurationError
+from sealsum.algorithms import CATALOGUE
 from sealsum.comparison.picture import save_comparison
 from sealsum.comparison.report import report_of, table_of
 from sealsum.comparison.runs import LOCAL, POOLED, Run, alone, federated, job_under, known_algorithms
@@ -71,6 +72,7 @@ def command(
     if rounds is not None:
         source.tree["rounds"] = rounds
     own = job_of(source.tree)
+    _refuse_without_dp(algorithms, own)
     jobs = _jobs(source.tree, algorithms or known_algorithms(own.dp is not None), bool(algorithms))
     runs = _run(source, own, jobs, seeds)
     report = report_of(runs, source.records.split, targets)
@@ -83,6 +85,21 @@ def command(
     for row in report["rows"]:
         for failure in row.get("failures", ()):
             click.echo(f"{row['algorithm']}: {failure}", err=True)
+
+
+def _refuse_without_dp(algorithms: tuple[str, ...], own: JobFile) -> None:
+    """Refuse an algorithm that was asked for by name and trains with DP only, where the job has none.
+
+    Raises:
+        UsageError: there is one.
+    """
+    rows = {name: CATALOGUE[name] for name in algorithms if name in CATALOGUE}
+    for name, row in rows.items():
+        if own.dp is None and row.terms is None:
+            raise click.UsageError(
+                f"--algorithm {name}: it trains with DP only, and the job has no dp; write dp: in it "
+                "(sealsum budget calibrate finds the noise), or leave the algorithm out"
+            )
 
 
 def _jobs(tree: dict[str, Any], algorithms: tuple[str, ...], by_name: bool) -> dict[str, JobFile | str]:

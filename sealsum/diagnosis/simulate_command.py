@@ -83,7 +83,7 @@ def _refused_drift(job: Path, tables: tuple[Path, ...]) -> list[str]:
     Raises:
         ConfigurationError: a table does not fit the schema; with everything that does not.
     """
-    drift = drift_of(tables, job_of(read_tree(job)).data)
+    drift = drift_of(tables, job_of(read_tree(job), str(job)).data)
     faults = [sentence for sentence in drift if " is beyond its range" not in sentence]
     if faults:
         raise ConfigurationError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from privacy.errors import ConfigurationError
 from sealsum.partition.csv_rows import Named, named_table, read_rows, write_silos
@@ -17,6 +18,13 @@ from sealsum.partition.splits import KINDS, Asked, Partition, SplitKind, partiti
 
 SUMMARY = "summary.json"
 _ORDERED: tuple[SplitKind, ...] = ("feature_shift", "same_label_feature_shift")
+_OF_SOME: dict[str, tuple[SplitKind, ...]] = {
+    "alpha": ("dirichlet", "quantity"),
+    "shards": ("shards",),
+    "by": ("natural",),
+    "order": _ORDERED,
+}
+"""Options that mean something to some kinds alone."""
 
 
 @click.command("partition")
@@ -67,6 +75,7 @@ def command(
     For public or made-up records only: one file that holds all silos' records is what a federation exists to
     avoid, and nothing here is charged to a budget.
     """
+    _refuse_others_options(kind)
     if threshold is not None and kind == "concept_shift":
         raise ConfigurationError(
             "concept_shift: expected classes by name to turn labels; leave --threshold out"
@@ -89,6 +98,21 @@ def command(
     click.echo(f"label skew (JSD / log K): {report['label_divergence']:.3f}")
     click.echo(f"size skew (CV of n): {report['size_variation']:.3f}")
     click.echo(f"{out}: {len(paths)} tables, {picture.name} and {SUMMARY}")
+
+
+def _refuse_others_options(kind: SplitKind) -> None:
+    """Refuse an option that was given and would change nothing.
+
+    Raises:
+        UsageError: there is one.
+    """
+    context = click.get_current_context()
+    for name, kinds in _OF_SOME.items():
+        given = context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)
+        if given and kind not in kinds:
+            raise click.UsageError(
+                f"--{name}: expected it with --kind {' or '.join(kinds)}, got {kind}; leave it out"
+            )
 
 
 def summary(named: Named, split: Partition, label: str) -> dict[str, Any]:

@@ -75,15 +75,18 @@ def source_of(
         return Source(dict(HOSPITALS_JOB), hospitals())
     tree = read_tree(job)
     asked = None if split is None else Asked(split, silos, seed, alpha, shards, least)
-    return Source(tree, gathered(tables, job_of(tree).data, asked))
+    return Source(tree, gathered(tables, job_of(tree, str(job)).data, asked))
 
 
-def job_of(tree: dict[str, Any]) -> JobFile:
+def job_of(tree: dict[str, Any], where: str = "job") -> JobFile:
     """
+    Args:
+        where: the file that somebody wrote it in, for errors.
+
     Raises:
         ConfigurationError: the tree makes no job.
     """
     try:
         return JobFile.model_validate(tree)
     except ValidationError as error:
-        raise ConfigurationError(f"job:\n{faults_of(error)}") from error
+        raise ConfigurationError(f"{where}:\n{faults_of(error)}") from error
