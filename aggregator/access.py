@@ -82,6 +82,10 @@ AGGREGATOR: Final[Table] = {
     ("GET", "/v1/jobs/{job}/evidence"): Access(
         frozenset({"researcher"}), frozenset({"dpo", "security", "auditor", "researcher"}), "evidence"
     ),
+    ("GET", "/v1/jobs/{job}/attacks"): Access(
+        frozenset({"silo", "researcher"}), frozenset({"dpo", "security", "auditor", "researcher"}), "evidence"
+    ),
+    ("PUT", "/v1/jobs/{job}/attacks"): Access(frozenset({"silo", "researcher"})),
     ("GET", "/v1/upkeep"): Access(people=_LOG_READERS, scope="upkeep"),
     ("POST", "/v1/drain"): Access(people=frozenset({"site_admin"}), scope="upkeep"),
     ("DELETE", "/v1/drain"): Access(people=frozenset({"site_admin"}), scope="upkeep"),

@@ -9,6 +9,7 @@ import httpx
 from fastapi import FastAPI
 
 from aggregator.access import AGGREGATOR, SHARE_SERVER
+from aggregator.attack_results import AttackResults
 from aggregator.audit_log import AuditLog
 from aggregator.blobs import Directory
 from aggregator.charter_change import CharterChange
@@ -41,6 +42,7 @@ from aggregator.submissions import Submissions
 from aggregator.succession import Succession
 from aggregator.uploads import Uploads
 from aggregator.web import aggregator_app
+from aggregator.web_attacks import add_attack_routes
 from aggregator.web_guard import assert_all_guarded
 from aggregator.web_keys import add_key_routes
 from aggregator.web_logs import add_log_routes
@@ -142,6 +144,7 @@ def assemble_aggregator(
     add_log_routes(app, store, state.witnesses, between_rounds=lambda: state.current is None)
     add_key_routes(app, JobKeys(state))
     add_readiness_routes(app, JobAnswers(state))
+    add_attack_routes(app, AttackResults(state))
     add_upkeep_routes(app, state.maintenance, Retention(store, state.models, time.time))
     assert_all_guarded(app, AGGREGATOR)
     return Aggregator(identity, app, state, loop)

@@ -1,7 +1,8 @@
 """A job's evidence: the signed messages of its rounds, verbatim, and the log, as one streamed document.
 
 {"charter": …, "previous": the charter before it or null, "job": …,
- "rounds": [{"offer", "manifests", …, "result"}], "log": […], "checkpoint": …, "witnessed": …}
+ "rounds": [{"offer", "manifests", …, "result"}], "attacks": [envelopes], "log": […], "checkpoint": …,
+ "witnessed": …}
 
 Every round has every section, whatever its scheme; those of other schemes are empty. What could open an
 update, or is sealed to one party, is not evidence: no shares, unmasking shares, wrapped keys or partial
@@ -14,6 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from aggregator.attack_results import results_of
 from aggregator.job_rows import endorsed_charter, job_row, rounds_of
 from aggregator.retention import assert_not_expired
 from aggregator.state import AggregatorState
@@ -66,7 +68,7 @@ def job_evidence(state: AggregatorState, job: JobId) -> Iterator[bytes]:
         charter = endorsed_charter(view, row.spec.charter) or state.held.endorsed
         before = read_body(charter.charter, Charter).previous
         previous = None if before is None else endorsed_charter(view, Digest(before))
-    return _pieces(state, charter, previous, row.envelope, contexts)
+    return _pieces(state, charter, previous, row.envelope, row.spec.digest, contexts)
 
 
 def _pieces(
@@ -74,6 +76,7 @@ def _pieces(
     charter: EndorsedCharter,
     previous: EndorsedCharter | None,
     job: Envelope,
+    digest: Digest,
     contexts: list[Context],
 ) -> Iterator[bytes]:
     yield b'{"charter":' + canonical_bytes(charter)
@@ -86,7 +89,10 @@ def _pieces(
         if messages["result"] is not None:  # an open round is not evidence yet
             yield (b"," if written else b"") + json.dumps(messages, separators=(",", ":")).encode()
             written += 1
-    yield b'],"log":['
+    with state.store.read() as view:
+        attacks = results_of(view, digest)
+    yield b'],"attacks":' + canonical_bytes([one.model_dump(mode="json") for one in attacks])
+    yield b',"log":['
     served = state.witnesses.served()
     size = parse_checkpoint(served.checkpoint).head.size  # the log itself may have grown since
     with state.store.read() as view:

@@ -145,6 +145,12 @@ def is_final_model(view: Reader, digest: Digest) -> bool:
     return view.connection.execute(query).scalar_one_or_none() is not None
 
 
+def finished_with(view: Reader, digest: Digest) -> list[JobRow]:
+    """Finished jobs that ended with this model."""
+    query = select(jobs).where(jobs.c.model == digest, jobs.c.state == "finished")
+    return [_job(row) for row in view.connection.execute(query.order_by(jobs.c.position))]
+
+
 def keep_charter(transaction: Writer, charter: Digest, endorsed: EndorsedCharter) -> None:
     """Remember a charter for good: jobs accepted under it are proved by it when a later one is in force."""
     if endorsed_charter(transaction, charter) is None:

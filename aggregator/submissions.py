@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregator.attack_results import attacked
 from aggregator.blobs import read_chunks
 from aggregator.job_rows import (
     add_job,
@@ -91,7 +92,9 @@ class Submissions:
             if row is None:
                 raise NotFound(f"model {digest[:16]}…: there is none here")
             if row.published:
-                check_reader(held.policy, held.charter, reader, job_ended=is_final_model(view, digest))
+                ended = is_final_model(view, digest)
+                tried = attacked(self._state, view, digest) if reader.role == "researcher" else ()
+                check_reader(held.policy, held.charter, reader, job_ended=ended, attacked=tried)
         return self._state.models.path(digest)
 
     async def submit_job(self, researcher: PartyId, envelope: Envelope) -> tuple[JobId, bool]:

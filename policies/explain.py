@@ -170,6 +170,14 @@ def _release(model: ThreatModel) -> Iterator[Sentence]:
         f"Beside the silos, only {readers} read models, {when}.",
         "the aggregator keeps to it: it is not enforced against the aggregator itself",
     )
+    asked = model.spec.require
+    if asked.attack_suite != "none":
+        yield Sentence(
+            f"Before that, a silo or a researcher who did not ask for the job has tried the attacks of suite "
+            f"{asked.attack_suite} on it, at most {asked.attack_suite_days} days ago, and all came out as "
+            "they must.",
+            "require.attack_suite; whoever signs the results has run them, and the aggregator keeps to them",
+        )
 
 
 def _mode(model: ThreatModel) -> Iterator[Sentence]:

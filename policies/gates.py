@@ -13,6 +13,7 @@ from typing import final
 from policies.findings import Finding, PolicyRefusal
 from policies.institutions import Reader
 from policies.loader import LoadedPolicy
+from policies.rules_attacks import Attacked, attack_findings, attacks_released_by, never_attacked
 from policies.rules_binding import binding_findings
 from policies.rules_plan import limit_findings
 from policies.rules_round import (
@@ -128,6 +129,7 @@ def admit_plan(
     # (5)
     for policy in policies:
         broken = [_by(policy, finding) for finding in limit_findings(policy, plan, charter)]
+        broken += [_by(policy, one) for one in attacks_released_by(policies[0].model, policy.model)]
         (tolerated if policy.model.spec.mode == "audit" else refused).extend(broken)
     _refuse_if(f"round {plan.round} of job {plan.job}", refused)
     return AdmittedPlan(plan, job.message, plan.context, tuple(tolerated), mint=_MINT)
@@ -194,13 +196,25 @@ def clear_cohort(
     return ClearedCohort(admitted, agreed.survivors, survivors_digest(agreed), mint=_MINT)
 
 
-def check_reader(policy: LoadedPolicy, charter: Charter, reader: Reader, job_ended: bool) -> None:
-    """Judge whether a reader may be given a model that a job has produced.
+def check_reader(
+    policy: LoadedPolicy,
+    charter: Charter,
+    reader: Reader,
+    job_ended: bool,
+    attacked: Sequence[Attacked] = (),
+) -> None:
+    """Judge whether a reader may be given a model that a job has produced; ``attacked`` are all finished jobs
+    that ended with it.
 
     Raises:
-        PolicyRefusal: a researcher outside ``release.model.to``, or before ``release.model.when``.
+        PolicyRefusal: a researcher outside ``release.model.to``, or before ``release.model.when``, or before
+            the attacks of ``require.attack_suite`` have been tried and have come out as they must.
     """
-    _refuse_if(f"model for {reader.id}", list(reader_findings(policy, charter, reader, job_ended)))
+    refused = list(reader_findings(policy, charter, reader, job_ended))
+    if reader.role == "researcher":
+        refused += [finding for job in attacked for finding in attack_findings(policy, charter, job)]
+        refused += never_attacked(policy, attacked)
+    _refuse_if(f"model for {reader.id}", refused)
 
 
 def _federation_first(policies: Sequence[LoadedPolicy], charter: Charter) -> Iterator[Finding]:

@@ -146,6 +146,11 @@ class Require(Frozen):
     """Checks of an update inside its shares, by ``additive`` only. With ``none``, or where a share server may
     collude, poisoning has to be out of scope."""
     approvals: ApprovalRequirement = ApprovalRequirement()
+    attack_suite: Literal["none", "quick", "full"] = "none"
+    """Attacks on a job that have to come out as they must before its model goes to a researcher: signed by a
+    silo, or a researcher who did not ask for the job."""
+    attack_suite_days: Annotated[Whole, Field(ge=1, le=3650)] = 30
+    """Older results count no more; with ``attack_suite``."""
 
 
 class EpsilonLimits(Frozen):

@@ -151,6 +151,8 @@ STRICTNESS: Mapping[str, Order] = {
     "require.approvals.n": _MORE,
     "require.approvals.roles": _NAMES,
     "require.approvals.automatic": Ranked(("allowed", "refused")),
+    "require.attack_suite": Ranked(("none", "quick", "full")),
+    "require.attack_suite_days": _LESS,
     "limits.min_silos_open": _MORE,
     "limits.max_dropouts": _LESS,
     "limits.max_weight_share": _LESS,

@@ -6,6 +6,7 @@ Needs no federation and no data: what is attacked is this installation's own cod
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from privacy.errors import ConfigurationError
+from privacy.plan import JobSpec
 from sealsum.attack.effort import EFFORTS, SuiteName
 from sealsum.attack.picture import summary_png
 from sealsum.attack.report import render_report
-from sealsum.attack.suite import ATTACKS, Attack, Result, run_suite
+from sealsum.attack.suite import Attack, Result, attacks_on, run_suite
+from sealsum.attack.vouching import voucher
+from sealsum.researcher_options import AGGREGATOR, PROXY
 
 NOT_AS_CLAIMED: Final = 5
 """Exit code, as that of ``sealsum-verify``: some claim does not hold, or some attack shows nothing."""
@@ -40,19 +44,55 @@ _RESULTS, _REPORT, _PICTURE = "attack.json", "report.html", "attack.png"
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Directory for {_RESULTS}, {_REPORT} and {_PICTURE}; none of them is replaced.",
 )
+@click.option("--job", "name", help="Attack this finished job's noise too, and vouch for the results.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --job: state directory of a silo, or of a researcher who did not ask for it.",
+)
+@AGGREGATOR
+@PROXY
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def attack(suite: SuiteName, out: Path | None, as_json: bool) -> None:
+def attack(
+    suite: SuiteName,
+    out: Path | None,
+    name: str | None,
+    state: Path | None,
+    url: str | None,
+    proxy: str | None,
+    as_json: bool,
+) -> None:
     """Run attacks on the real code path with each protection off and on.
+
+    With --job and --state the results are signed and handed in at the aggregator, where a threat model may
+    ask for them before the job's model goes to researchers (require.attack_suite).
 
     Exit code 0: all succeeded with the protection off and failed with it on; 5: some did not.
     """
+    if (name is None) != (state is None):
+        raise ConfigurationError("--job, --state: expected both or neither; who vouches signs")
     if out is not None:
         _refuse_to_replace(out)
-    result = _run(suite)
+    if name is None or state is None:
+        _tell(_run(suite), out, as_json)
+        return
+    with voucher(state, url, proxy) as member:
+        subject = member.subject(name, state)
+        result = _run(suite, subject.job)
+        member.hand_in(subject, result, _document(result), datetime.now(UTC))
+    _tell(result, out, as_json)
+
+
+def _document(result: Result) -> bytes:
+    return json.dumps(result.plain(), ensure_ascii=False, indent=2).encode() + b"\n"
+
+
+def _tell(result: Result, out: Path | None, as_json: bool) -> None:
+    """Write and print what came of it; end with 5 unless all is as it must be."""
     plain = json.dumps(result.plain(), ensure_ascii=False, indent=2)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        (out / _RESULTS).write_text(plain + "\n", encoding="utf-8")
+        (out / _RESULTS).write_bytes(_document(result))
         (out / _REPORT).write_bytes(render_report(result))
         (out / _PICTURE).write_bytes(summary_png(result))
     if as_json:
@@ -77,17 +117,20 @@ def _refuse_to_replace(out: Path) -> None:
             )
 
 
-def _run(suite: SuiteName) -> Result:
+def _run(suite: SuiteName, job: JobSpec | None = None) -> Result:
     """Run with a progress bar on stderr."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("", total=len(ATTACKS))
+        bar = progress.add_task("", total=len(attacks_on(job)))
+
+        begun: list[Attack] = []
 
         def announce(one: Attack) -> None:
-            done = ATTACKS.index(one)
+            done = len(begun)
+            begun.append(one)
             progress.update(bar, description=one.title, completed=done)
 
-        return run_suite(suite, announce)
+        return run_suite(suite, announce, job)
 
 
 def _print(result: Result) -> None:

@@ -38,6 +38,7 @@ from sealsum.served_log import ServedLog
 
 PACK = "sealsum-evidence/1"
 PREVIOUS = "who/previous.json"
+VOUCHED = "tests/vouched.json"
 _SIGN_LABEL = b"sealsum/pack/v1\x00"
 
 
@@ -73,6 +74,8 @@ class JobEvidence(Frozen):
     """The charter that this one replaced, if this aggregator has run under it."""
     job: Envelope
     rounds: tuple[RoundEvidence, ...]
+    attacks: tuple[Envelope, ...] = ()
+    """Results of attacks on the job, as members signed them."""
     log: tuple[Record, ...]
     checkpoint: Note
     """The aggregator's, over exactly these entries."""
@@ -130,6 +133,7 @@ def build_pack(
         **({} if attack_results is None else {ATTACKS_ENTRY: attack_results}),
         "who/charter.json": canonical_bytes(found.charter.charter),
         "who/officers.json": canonical_bytes([one.model_dump(mode="json") for one in found.charter.officers]),
+        **({} if not found.attacks else {VOUCHED: canonical_bytes(_plain(found.attacks))}),
         **({} if found.previous is None else {PREVIOUS: canonical_bytes(found.previous.charter)}),
         "policy/policy.yaml": charter.policy_text.encode(),
         "job/job.json": canonical_bytes(found.job),
@@ -177,6 +181,10 @@ def sealed_pack(files: Mapping[str, bytes], signer: Identity, job: JobName, crea
     )
     signature = signer.signing.sign(_SIGN_LABEL + manifest).hex().encode()
     return canonical_zip({**files, "manifest.json": manifest, "manifest.sig": signature})
+
+
+def _plain(envelopes: Iterable[Envelope]) -> list[Any]:
+    return [one.model_dump(mode="json") for one in envelopes]
 
 
 def _read(evidence: Mapping[str, Any]) -> JobEvidence:

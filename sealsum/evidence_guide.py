@@ -15,7 +15,7 @@ _GUIDE = """# How to check this pack without trusting who made it
 
        sealsum-verify evidence.zip --officers DIGEST
 
-   It prints fourteen checks and ends with exit code 0 (verified) or 5 (not; it names the entry).
+   It prints fifteen checks and ends with exit code 0 (verified) or 5 (not; it names the entry).
 
 What a verified pack shows: who took part, under which policy and on which job; that each round opened at
 most one sum, of at least as many silos as the plan demands; that each model follows from the last; and that

@@ -19,6 +19,7 @@ from sealsum_verify.records import check_ledgers, check_logs, servers
 from sealsum_verify.redactions import check_redactions
 from sealsum_verify.rounds import check_model_chain, read_round
 from sealsum_verify.shapes import check_shape
+from sealsum_verify.vouched import check_vouched
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,6 +39,7 @@ CHECKS = (
     "the claimed ε is what the ledgers cost, by this program's own accountant",
     "as many people as the policy asks for approved this very job, where silos handed that over",
     "what was taken out of the pack is listed",
+    "attacks that members vouch for were tried on this job and its last model",
 )
 _OF_THE_FEDERATION = {"manifest.json", "manifest.sig", "who/charter.json", "who/officers.json"}
 _OF_THE_JOB = {"policy/policy.yaml", "job/job.json", "data/card.json", "dp/claim.json"}
@@ -50,7 +52,7 @@ SELF_REPORTED = frozenset({"tests/attack.json"})
 _UNLISTED = {"manifest.json", "manifest.sig"}
 _NAME = r"[a-z0-9][a-z0-9._-]*"
 _OTHER_FILES = re.compile(
-    rf"who/previous\.json|rounds/[0-9]{{4,}}\.json|dp/ledger/{_NAME}\.jsonl|log/{_NAME}\.(jsonl|leaves|checkpoint|witnessed)|silos/{_NAME}\.json"
+    rf"who/previous\.json|tests/vouched\.json|rounds/[0-9]{{4,}}\.json|dp/ledger/{_NAME}\.jsonl|log/{_NAME}\.(jsonl|leaves|checkpoint|witnessed)|silos/{_NAME}\.json"
 )
 
 
@@ -115,6 +117,7 @@ def _run(report: Report, raw: bytes) -> None:
     report.epsilon = report.check(check_claim, claim, files, job, spending, offers, roster)  # 12
     approved = report.check(check_decisions, files, roster, job, rounds, logs, spending)  # 13
     report.withheld = report.check(check_redactions, files)  # 14
+    vouched = report.check(check_vouched, files, roster, job, model)  # 15
     report.summary = {
         "federation": manifest["federation"],
         "job": manifest["job"],
@@ -127,6 +130,7 @@ def _run(report: Report, raw: bytes) -> None:
         "model": model,
         "delta": (job.terms["dp"] or {}).get("delta"),
         "approved": approved,
+        "attacked": vouched,
         "unwitnessed": [party for party in servers(roster) if f"log/{party}.witnessed" not in files],
     }
 

@@ -84,6 +84,7 @@ OCSF: Final[Mapping[str, Mapped]] = {
     "drain_ended": Mapped(API, _UPDATE, _LOW, "An operator lets new work begin again"),
     "job_held": Mapped(API, _CREATE, _LOW, "A job's evidence is under a legal hold"),
     "hold_released": Mapped(API, _DELETE, _MEDIUM, "A legal hold was ended"),
+    "attacks_reported": Mapped(API, _CREATE, _LOW, "A member vouched for attacks on a job"),
     "job_expired": Mapped(API, _DELETE, _MEDIUM, "A job's evidence was deleted"),
     "sink_failed": Mapped(FINDING, _CREATE, _HIGH, "An audit sink takes nothing"),
     "sink_recovered": Mapped(API, _UPDATE, _LOW, "An audit sink takes entries again"),

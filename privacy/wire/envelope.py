@@ -49,6 +49,7 @@ MessageKind = Literal[
     "threshold_manifest",
     "threshold_sum",
     "threshold_partial",
+    "attack_result",
 ]
 BROADCAST = PartyId("all")
 MAX_ENVELOPE_BYTES = 24 << 20

@@ -110,6 +110,7 @@ MAX_BYTES: dict[MessageKind, int] = {
     "opening": 8 << 20,
     "result": 1 << 20,
     "refusal": 1 << 14,
+    "attack_result": 1 << 20,
     "readiness": 1 << 14,
     "he_key": 1 << 19,
     "he_manifest": 8 << 20,

@@ -48,6 +48,8 @@ class SumTerms:
     """Silos that add no noise, though they were to."""
     silent_dp: DpTerms | None = None
     """What those go by."""
+    vector: VectorTerms = _VECTOR
+    """Bound and grid of an update."""
 
 
 def scores_of_sums(terms: SumTerms, runs: int) -> Scores:
@@ -62,8 +64,8 @@ def _one_sum(terms: SumTerms) -> Scores:
     homes = np.arange(CANARIES) % len(honest)
     records = {silo: _present(included & (homes == place)) for place, silo in enumerate(honest)}
     records |= {silo: _present(np.zeros(CANARIES, dtype=bool)) for silo in colluding}
-    federation = _federation(terms.dp, records)
-    silent = _federation(terms.silent_dp or terms.dp, records)
+    federation = _federation(terms.dp, records, terms.vector)
+    silent = _federation(terms.silent_dp or terms.dp, records, terms.vector)
     start = np.zeros(_MODEL.parameters, dtype=np.float32)
     updates: dict[SiloId, Update] = {
         silo: (silent if place < terms.silent else federation).update_of(silo, start)
@@ -71,7 +73,7 @@ def _one_sum(terms: SumTerms) -> Scores:
     }
     seen = secure_sum(round_plan(federation, start), updates)
     for silo in colluding:
-        seen = seen - in_the_clear(updates[silo], _VECTOR)
+        seen = seen - in_the_clear(updates[silo], terms.vector)
     return Scores(included, _read(seen))
 
 
@@ -93,8 +95,8 @@ def _one_update(dp: DpTerms, local_steps: int) -> Scores:
     return Scores(included, _read(in_the_clear(update, _VECTOR)))
 
 
-def _federation(dp: DpTerms, records: dict[SiloId, Records]) -> Federation:
-    return Federation(step_terms(_MODEL, dp, _VECTOR), ADAPTERS["logistic"], records)
+def _federation(dp: DpTerms, records: dict[SiloId, Records], vector: VectorTerms) -> Federation:
+    return Federation(step_terms(_MODEL, dp, vector), ADAPTERS["logistic"], records)
 
 
 def _present(which: NDArray[np.bool_]) -> Records:

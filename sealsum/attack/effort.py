@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
-SuiteName = Literal["quick", "full"]
+from privacy.wire.attack_results import SuiteName as SuiteName
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-Verdict = Literal["consistent", "VIOLATED", "succeeds", "NO POWER"]
-"""With the protection on: the attack failed, as is claimed; or it did not. With it off: the attack succeeded,
-so that its failure elsewhere means something; or it did not, and shows nothing anywhere."""
+from privacy.wire.attack_results import Verdict
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
+from privacy.plan import JobSpec
 from sealsum import __version__
 from sealsum.attack.effort import EFFORTS, Effort, SuiteName
 from sealsum.attack.imprint import audit_imprint
 from sealsum.attack.inversion import audit_inversion
+from sealsum.attack.job_noise import audit_job_noise
 from sealsum.attack.mask_audit import audit_mask
 from sealsum.attack.membership import audit_membership
 from sealsum.attack.noise_audit import audit_sums, audit_updates
@@ -87,11 +90,20 @@ class Result:
         }
 
 
-def run_suite(suite: SuiteName, announce: Callable[[Attack], None]) -> Result:
+def attacks_on(job: JobSpec | None) -> tuple[Attack, ...]:
+    """All of them; with a job under DP also the one on its own noise."""
+    if job is None or job.dp is None:
+        return ATTACKS
+    own = partial(audit_job_noise, job.dp)
+    question = "Is the noise that this job's ε claims in its sum?"
+    return (*ATTACKS, Attack(f"Noise of job {job.job}", question, own))
+
+
+def run_suite(suite: SuiteName, announce: Callable[[Attack], None], job: JobSpec | None = None) -> Result:
     """Run every attack; ``announce`` is called before each."""
     began = time.monotonic()
     parts = []
-    for attack in ATTACKS:
+    for attack in attacks_on(job):
         announce(attack)
         parts.append((attack, attack.run(EFFORTS[suite])))
     return Result(suite, tuple(parts), time.monotonic() - began)

@@ -11,6 +11,7 @@ from datetime import datetime
 from policies.findings import Finding, PolicyRefusal
 from policies.loader import LoadedPolicy, load_threat_model
 from policies.planning import SESSION_BYTES, plan_round
+from policies.rules_attacks import attacks_released_by
 from policies.rules_binding import binding_findings
 from policies.rules_plan import limit_findings
 from privacy.approval import ApprovalTerms
@@ -172,6 +173,7 @@ def _findings(office: Office, job: Verified[JobSpec]) -> list[Finding]:
         for judge in {policy.digest: policy, office.own.digest: office.own}.values():
             if judge.model.spec.mode == "enforce":
                 found.extend(limit_findings(judge, plan, charter))
+                found.extend(attacks_released_by(policy.model, judge.model))
     try:
         registered_for(office.settings.datasets, ledger_unit(office.own), spec)
     except PolicyRefusal as refusal:

@@ -44,6 +44,7 @@ WORDS: dict[str, list[Any]] = {
     "require.dp.secure_rng": [False, True],
     "require.validity": ["none", "range", "l2_bound"],
     "require.approvals.automatic": ["allowed", "refused"],
+    "require.attack_suite": ["none", "quick", "full"],
     "release.metrics.dp": ["none", "charged", "withheld"],
     "release.model.to": ["researchers", "silos"],
     "release.model.when": ["every_round", "job_end"],
@@ -65,6 +66,7 @@ MORE_IS_STRICTER = {
 }
 LESS_IS_STRICTER = {
     "require.dp.max_records_per_unit": WHOLE,
+    "require.attack_suite_days": WHOLE,
     "limits.max_dropouts": WHOLE,
     "limits.max_weight_share": REALS,
     "limits.epsilon.round": REALS,

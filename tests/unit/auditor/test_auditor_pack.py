@@ -232,7 +232,7 @@ def test_the_command_ends_with_5_and_names_the_entry(
     assert main([str(pack), "--json"]) == 5
     document = json.loads(capsys.readouterr().out)
     assert (document["verified"], document["fault"]["entry"]) == (False, "log/server-0.jsonl entry 0")
-    assert [check["passed"] for check in document["checks"]] == [True] * 9 + [False] + [None] * 4
+    assert [check["passed"] for check in document["checks"]] == [True] * 9 + [False] + [None] * 5
 
 
 def test_pinned_officers_that_are_not_the_federations_ends_with_5(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from privacy.ids import PartyId, ServerId
 from privacy.plan import ValidityClaim
 from privacy.wire.messages import SurvivorSet
 from silo_agent.approvals.standing import requirement_of
+from tests.attacks.test_evidence_attack_gate import attacked_job, result_of
 from tests.unit.policies.policies_terms import ABSENT, altered, bent, findings_of, honest_round
 
 CURIOUS = {"behaviour": "honest_but_curious", "colludes_with_silos": 0}
@@ -100,6 +102,19 @@ def reading(text: str) -> object:
     return answers
 
 
+def attacked(text: str) -> object:
+    """Whether a researcher reads a model on which a silo has tried the quick attacks, ten days ago."""
+    here = honest_round()
+    policy, researcher = load_threat_model(text), here.charter.member(PartyId("researcher"))
+    now = datetime(2026, 6, 30, tzinfo=UTC)
+    job = attacked_job(now, result_of("silo-1", now - timedelta(days=10)))
+    try:
+        check_reader(policy, here.charter, researcher, True, (job,))
+    except PolicyRefusal as refusal:
+        return [finding.rule for finding in refusal.findings]
+    return "read"
+
+
 def approving(text: str) -> object:
     """What a silo asks of its people before it takes part."""
     return requirement_of([load_threat_model(text)])
@@ -165,6 +180,8 @@ CASES = (
     Case("require.approvals.n", approving, 1, 2, {"require.approvals.automatic": "refused"}),
     Case("require.approvals.roles", approving, ["dpo"], ["dpo", "security"]),
     Case("require.approvals.automatic", approving, "allowed", "refused"),
+    Case("require.attack_suite", attacked, "quick", "full"),
+    Case("require.attack_suite_days", attacked, 30, 5, {"require.attack_suite": "quick"}),
     Case("limits.min_silos_open", opening, 3, 4),
     Case("limits.max_dropouts", opening, 1, 0),
     Case("limits.max_weight_share", loading, 0.4, 0.3),

@@ -55,7 +55,7 @@ def test_one_outcome_that_is_not_as_it_must_be_spoils_the_suite() -> None:
 def test_the_command_ends_with_what_the_attacks_came_to(
     succeeded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(suite: SuiteName, announce: Callable[[Attack], None]) -> Result:
+    def run(suite: SuiteName, announce: Callable[[Attack], None], job: object) -> Result:
         announce(ATTACKS[0])
         return _result(_outcome(True, succeeded))
 
