@@ -34,11 +34,8 @@ def confirm(offer: Offer, said: Said, summed: Summed, opened: bool) -> None:
 def accepted_by_all(offer: Offer, said: Said) -> Mapping[str, str]:
     """Silo → digest of the manifest that every server accepted of it, sorted."""
     sets = [message.body["manifests"] for message in one_of_each(offer, said.by_servers["accepted"])]
-    return {
-        silo: digest
-        for silo, digest in sorted(sets[0].items())
-        if all(one.get(silo) == digest for one in sets)
-    }
+    agreed = [pair for pair in sets[0].items() if all(one.get(pair[0]) == pair[1] for one in sets)]
+    return dict(sorted(agreed))
 
 
 def check_openings(offer: Offer, said: Said, summed: Summed, elements: int) -> None:

@@ -83,15 +83,12 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
     # (b)
     demand(same(offer["job"], job.envelope), entry, "the offer carries another job")
     # (c)
-    copied = {
-        field: terms[field] for field in ("job", "rounds", "scheme", "training", "dp", "vector", "validity")
-    } | {
+    as_signed = ("job", "rounds", "scheme", "training", "dp", "vector", "validity")
+    copied = {field: terms[field] for field in as_signed}
+    copied |= {field: roster.charter[field] for field in ("federation", "policy")}
+    copied |= {"charter": roster.digest, "roster_epoch": roster.charter["epoch"], "job_digest": job.digest}
+    copied |= {
         "protocol": "sealsum/1",
-        "federation": roster.charter["federation"],
-        "charter": roster.digest,
-        "roster_epoch": roster.charter["epoch"],
-        "policy": roster.charter["policy"],
-        "job_digest": job.digest,
         "architecture": digest_of("sealsum/architecture/v1", terms["model"]),
         "parameters": sum(prod(tensor["shape"]) for tensor in terms["model"]["layout"]),
         "deadline_s": terms["round_deadline_s"],

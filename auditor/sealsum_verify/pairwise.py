@@ -37,12 +37,8 @@ def confirm(offer: Offer, said: Said, summed: Summed, opened: bool) -> None:
     known = first == sorted(set(first)) and set(summed.manifests) <= set(first) <= set(said.by_silos["keys"])
     demand(known, entry, "manifests: dealers are not silos that sent keys, the survivors among them")
     # (ii)
-    statement = {
-        "key_set": key_set,
-        "dealers": first,
-        "survivors": list(summed.manifests),
-        "inputs": list(summed.manifests.values()),
-    }
+    survivors, inputs = list(summed.manifests), list(summed.manifests.values())
+    statement = {"key_set": key_set, "dealers": first, "survivors": survivors, "inputs": inputs}
     signatures = said.by_silos["consistency"]
     for silo, message in signatures.items():
         demand(silo in summed.manifests, entry, f"consistency of {silo}: it is not a survivor")
@@ -56,15 +52,9 @@ def confirm(offer: Offer, said: Said, summed: Summed, opened: bool) -> None:
 def _key_set(offer: Offer, said: Said) -> str:
     """K: the digest of the terms, rebuilt from the plan, and of every silo's keys."""
     plan = offer.plan
-    terms = {
-        "context": offer.context,
-        "model": plan["model"],
-        "server": offer.aggregator,
-        "cohort": plan["cohort"],
-        "vector_length": model_length(plan),
-        "threshold": plan["threshold"],
-        "minimum": plan["min_survivors"],
-    }
+    terms = {field: plan[field] for field in ("model", "cohort", "threshold")}
+    terms |= {"context": offer.context, "server": offer.aggregator, "vector_length": model_length(plan)}
+    terms["minimum"] = plan["min_survivors"]
     if plan.get("further"):
         terms["further"] = further_lengths(plan)
     adverts = {silo: message.digest for silo, message in said.by_silos["keys"].items()}

@@ -66,11 +66,8 @@ def read_round(offer: Offer, roster: Roster) -> Round:
         return Round(offer, said.manifests, None, result)
     # (f)
     summed = _summed(offer, said)
-    demand(
-        not opened or result["survivors"] == list(summed.manifests),
-        entry,
-        "result.survivors is not the set summed",
-    )
+    whole = not opened or result["survivors"] == list(summed.manifests)
+    demand(whole, entry, "result.survivors is not the set summed")
     # (g)
     confirm(offer, said, summed, opened)
     return Round(offer, said.manifests, summed, result)

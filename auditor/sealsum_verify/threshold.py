@@ -7,6 +7,7 @@ here: every silo has done that, and its manifest names what it came to.
 from __future__ import annotations
 
 from sealsum_verify.encoding import demand
+from sealsum_verify.he import opened_by, the_sum
 from sealsum_verify.messages import Message
 from sealsum_verify.offers import Offer
 from sealsum_verify.round_messages import Said, Summed
@@ -17,13 +18,8 @@ def check_manifest(offer: Offer, silo: str, message: Message) -> None:
     """A manifest lists both halves of each part of one encrypted vector, under the plan's parameters."""
     plan, body = offer.plan, message.body
     parts = ciphertext_parts(plan)
-    given = (
-        body["model"],
-        body["parameters"],
-        body["vector_length"],
-        len(body["bodies"]),
-        len(body["masks"]),
-    )
+    halves = (len(body["bodies"]), len(body["masks"]))
+    given = (body["model"], body["parameters"], body["vector_length"], *halves)
     asked = (plan["model"], plan["he"], model_length(plan), parts, parts)
     what = f"manifest of {silo}: model, parameters, length or parts are not the plan's"
     demand(given == asked, offer.entry, what)
@@ -53,23 +49,12 @@ def confirm(offer: Offer, said: Said, summed: Summed, opened: bool) -> None:
     digests = [digest for body in bodies.values() for digest in (*body["bodies"], *body["masks"])]
     demand(len(set(digests)) == len(digests), entry, "manifests: a ciphertext is named twice")
     # (iii)
-    sums = said.by_servers["sum"]
-    demand(len(sums) == 1, entry, f"sum: expected one signed by the aggregator, got {len(sums)}")
-    body, parts = sums[0].body, ciphertext_parts(offer.plan)
+    signed = the_sum(offer, said, summed, "silos")
+    body, parts = signed.body, ciphertext_parts(offer.plan)
     under = (body["joint_key"], len(body["bodies"]), len(body["masks"]))
     demand(under == (keys.pop(), parts, parts), entry, "sum: key or parts are not the round's")
-    of = (body["silos"], body["manifests"])
-    demand(
-        of == (survivors, list(summed.manifests.values())),
-        entry,
-        "sum: it is not of the survivors' manifests",
-    )
     # (iv)
-    partials = said.by_silos["opened"]
-    for silo, message in partials.items():
-        demand(silo in summed.manifests, entry, f"opened of {silo}: it is not a survivor")
-        about = (message.body["sum"], len(message.body["parts"])) == (sums[0].digest, parts)
-        demand(about, entry, f"opened of {silo}: it is of another sum")
+    partials = opened_by(offer, said, summed, signed.digest, parts)
     # (v)
     if opened:
         silent = sorted(set(survivors) - set(partials))

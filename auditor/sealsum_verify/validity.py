@@ -69,13 +69,9 @@ def confirm(offer: Offer, said: Said, summed: Summed, opened: bool) -> None:
 
 def _terms(plan: Json) -> str:
     """Digest of the validity terms that follow from the plan."""
-    terms = {
-        "dimension": plan["parameters"],
-        "norm_bound": plan["validity"]["norm_bound"],
-        "scale_bits": plan["vector"]["scale_bits"],
-        "projection_bits": _PROJECTION_BITS,
-        "projections": _PROJECTIONS,
-    }
+    terms = {"dimension": plan["parameters"], "norm_bound": plan["validity"]["norm_bound"]}
+    terms |= {"projection_bits": _PROJECTION_BITS, "projections": _PROJECTIONS}
+    terms["scale_bits"] = plan["vector"]["scale_bits"]
     return digest_of("sealsum/validity/terms/v1", terms)
 
 
