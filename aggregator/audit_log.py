@@ -15,7 +15,16 @@ from aggregator.tables import log_checkpoints, log_entries
 from privacy.errors import LedgerDamaged, MalformedMessage, NotFound, SealsumError, SignatureRejected
 from privacy.identity import SigningKey
 from privacy.ids import Digest, PartyId
-from privacy.transparency.checkpoint import Checkpoint, LogHead, log_origin, open_checkpoint, sign_checkpoint
+from privacy.transparency.checkpoint import (
+    Checkpoint,
+    LogHead,
+    NoteSignature,
+    cosign,
+    log_origin,
+    open_checkpoint,
+    sign_checkpoint,
+    witness_name,
+)
 from privacy.transparency.leaf import SALT_BYTES, Record, new_record, parse_record
 from privacy.transparency.merkle import (
     HASH_BYTES,
@@ -52,6 +61,7 @@ class AuditLog:
 
     def __init__(self, federation: str, party: PartyId, key: SigningKey) -> None:
         self.origin = log_origin(federation, party)
+        self._witness = witness_name(federation, party)
         self._key = key
         self._committed = Frontier()
         self._pending = Frontier()
@@ -82,6 +92,10 @@ class AuditLog:
     def unsure(self) -> bool:
         """Whether what became of the last transaction is not known."""
         return self._unsure is not None
+
+    def cosign(self, other: Checkpoint, seconds: int) -> NoteSignature:
+        """This server's signature as a witness of another party's log."""
+        return cosign(other, self._witness, self._key, seconds)
 
     @property
     def head(self) -> LogHead:

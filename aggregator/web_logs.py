@@ -57,12 +57,12 @@ def add_log_routes(
     @app.post("/v1/log/cosignatures")
     async def cosignature(request: Request, silo: Caller) -> Response:
         raw = await read_body(request, COSIGNED_BYTES_MAX)
-        witnesses.take(silo.id, parsed(Cosigned, parse_canonical(raw, COSIGNED_BYTES_MAX)))
+        in_turn = witnesses.take(silo.id, parsed(Cosigned, parse_canonical(raw, COSIGNED_BYTES_MAX)))
         # Each write makes a longer log to cosign: beyond the quota it waits for a round's own transaction.
         if between_rounds() and store.refusals.take(f"cosignature {silo.id}") is not None:
             with store.write() as transaction:
                 witnesses.store(transaction)
-        return Response(status_code=202)
+        return Response(canonical_bytes(in_turn), status_code=202, media_type="application/json")
 
 
 def readable_by(record: Record, silo: PartyId) -> Record:

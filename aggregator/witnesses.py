@@ -7,6 +7,7 @@ held until a transaction that happens anyway (``store``). Knows no HTTP.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,7 +29,14 @@ from privacy.transparency.checkpoint import (
     parse_signature_line,
     witness_name,
 )
-from privacy.transparency.witnessing import Cosigned, OfferedLog, ServedCheckpoint, offered_alone
+from privacy.transparency.witnessing import (
+    Cosigned,
+    OfferedLog,
+    ServedCheckpoint,
+    WitnessedInTurn,
+    assert_extends,
+    offered_alone,
+)
 
 WITNESSED: Final = "witnessed"
 _OF_SILO: Final = "silo "
@@ -116,14 +124,16 @@ class Witnesses:
             else self._log.consistency(connection, witnessed.head.size, size),
         )
 
-    def take(self, silo: PartyId, answer: Cosigned) -> None:
-        """Believe a silo's cosignature:
+    def take(self, silo: PartyId, answer: Cosigned) -> WitnessedInTurn:
+        """Believe a silo's cosignature, and witness the silo's own log in turn:
 
         (1) it is on a checkpoint that was shown lately, by the silo's enrolled key; (2) the checkpoint of its
-        own log that comes along is signed by it, and does not go back behind the one it sent before.
+        own log that comes along is signed by it, and does not go back behind the one it sent before; (3) that
+        one is cosigned if it is shown to continue the one before, or is the first.
 
         Raises:
             NotFound, SignatureRejected, MalformedMessage: (1). Conflict, or those again: (2).
+            ProofRejected: (3), what is shown proves nothing.
         """
         charter = self._charter_of()
         key = charter.member(silo).verify_key
@@ -136,6 +146,7 @@ class Witnesses:
             )
         signature = parse_signature_line(answer.cosignature)
         open_cosignature(shown.checkpoint, signature, witness_name(charter.federation, silo), key)
+        in_turn = WitnessedInTurn()
         # (2)
         if answer.own is not None:
             own = open_checkpoint(answer.own, log_origin(charter.federation, silo), key)
@@ -148,10 +159,21 @@ class Witnesses:
                     f"log of {silo}: expected it to extend its {before.head.size} entries, got another of "
                     f"{own.head.size}; the silo's state was restored from an older copy, or runs twice"
                 )
-            self._silo_logs[silo, key] = own
+            in_turn = self._in_turn(own, None if before is None else before.head, answer)  # (3)
+            if in_turn.since is None:
+                self._silo_logs[silo, key] = own
         shown.cosignatures[silo] = signature
         if len(shown.cosignatures) >= self._enough():
             self._promote(shown)
+        return in_turn
+
+    def _in_turn(self, own: Checkpoint, before: LogHead | None, answer: Cosigned) -> WitnessedInTurn:
+        """Only what continues all that was seen of a log is cosigned, as silos do with ours (ADR 20)."""
+        if before is not None and before != own.head:
+            if answer.own_since != before:
+                return WitnessedInTurn(since=before)
+            assert_extends(own.head, before, answer.own_consistency)
+        return WitnessedInTurn(cosignature=self._log.cosign(own, int(time.time())).line())
 
     def _promote(self, shown: _Shown) -> None:
         size = shown.checkpoint.head.size

@@ -53,7 +53,10 @@ def read_handover(raw: bytes, charter: Charter) -> HandedOver:
         )
         lines = "".join(line + "\n" for line in ledger).encode()
         records = "".join(line + "\n" for line in signed["log"]["lines"]).encode()
-        log = ServedLog(records, str(signed["log"]["checkpoint"]), None)
+        witnessed = signed["log"].get("witnessed")
+        log = ServedLog(
+            records, str(signed["log"]["checkpoint"]), None if witnessed is None else str(witnessed)
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MalformedMessage(
             f"handover: expected a file of sealsum silo export, got something else ({type(error).__name__})"

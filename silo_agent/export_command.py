@@ -25,6 +25,7 @@ from silo_agent.ledger.books import ledger_path
 from silo_agent.ledger.ledger import ledger_origin, read_account
 from silo_agent.ledger_commands import config_option
 from silo_agent.log import SiloLog
+from silo_agent.own_log_witnessed import kept_note
 from silo_agent.own_policy import load_own_policy
 from silo_agent.settings import read_settings
 
@@ -92,6 +93,9 @@ def _own_log(identity: Identity) -> tuple[HandedLog, LogHead]:
     with SiloLog(identity.directory, identity.pin.federation, identity.pin.party, identity.signing) as log:
         checkpoint = log.checkpoint()
         lines = log.lines()[: checkpoint.head.size]
-    return HandedLog(
-        lines=tuple(line.decode() for line in lines), checkpoint=checkpoint.note()
-    ), checkpoint.head
+        seen = kept_note(log.directory)
+        witnessed = seen.note() if seen is not None and log.began_with(seen.head) else None
+    own = HandedLog(
+        lines=tuple(line.decode() for line in lines), checkpoint=checkpoint.note(), witnessed=witnessed
+    )
+    return own, checkpoint.head

@@ -172,6 +172,10 @@ class SiloLog:
         """How many entries there are, and the root over them."""
         return self._heads[-1]
 
+    def began_with(self, head: LogHead) -> bool:
+        """Whether this log begins with the one whose head somebody has seen."""
+        return head.size < len(self._heads) and self._heads[head.size] == head
+
     def checkpoint(self) -> Checkpoint:
         """The head, signed, and kept before anybody is shown it; the same one as long as nothing is added."""
         with self._alone():

@@ -34,10 +34,12 @@ from privacy.transparency.witnessing import (
     OfferedLog,
     ProvenConsistency,
     ServedCheckpoint,
+    WitnessedInTurn,
     assert_extends,
 )
 from silo_agent.ledger.books import Books
 from silo_agent.log import SiloLog
+from silo_agent.own_log_witnessed import keep_cosignature, proof_since
 from silo_agent.transport import FederationClient
 from silo_agent.witness_memory import KEPT, WitnessMemory
 
@@ -54,6 +56,8 @@ class Sighting:
 
     owner: PartyId
     checkpoint: Checkpoint
+    owner_key: str
+    """By which the owner signs, also as a witness of our log."""
 
 
 class Witness:
@@ -94,7 +98,7 @@ class Witness:
         self._memory.meet(origin)
         # (1)
         checkpoint = open_checkpoint(offered.checkpoint, origin, key)
-        sighting = Sighting(owner, checkpoint)
+        sighting = Sighting(owner, checkpoint, key)
         # (2)
         heads = self._memory.heads(origin)
 
@@ -131,15 +135,46 @@ class Witness:
         name = witness_name(pin.federation, pin.party)
         line = cosign(checkpoint, name, self._identity.signing, int(time.time())).line()
         own = self.log.checkpoint()
-        grown = self._delivered.get(sighting.owner) != own.head
-        answer = Cosigned(
-            size=checkpoint.head.size, cosignature=line, own=own.note() if grown else None
-        ).model_dump(mode="json")
         try:
-            client.post_json("/v1/log/cosignatures", answer)
-            self._delivered[sighting.owner] = own.head
+            self._hand_over(sighting, line, own, self._delivered.get(sighting.owner), client)
         except PeerFault as error:
             _log.warning("cosignature_not_taken", extra={"log": checkpoint.origin, "reason": str(error)})
+
+    def _hand_over(
+        self,
+        sighting: Sighting,
+        line: str,
+        own: Checkpoint,
+        since: LogHead | None,
+        client: FederationClient,
+        *,
+        last: bool = False,
+    ) -> None:
+        """Our cosignature, and our own log's checkpoint if it has grown, which the server cosigns in turn.
+
+        A server that saw another head of it last, as after a restart of ours, says so: it is shown the way
+        from that one. Where our log never had such a head there is nothing to show.
+        """
+        grown = since != own.head
+        proof = () if since is None or not grown else proof_since(self.log, since, own.head)
+        answer = Cosigned(
+            size=sighting.checkpoint.head.size,
+            cosignature=line,
+            own=own.note() if grown else None,
+            own_since=since if grown else None,
+            own_consistency=proof,
+        )
+        raw = client.post_json("/v1/log/cosignatures", answer.model_dump(mode="json"))
+        self._delivered[sighting.owner] = own.head
+        try:
+            in_turn = WitnessedInTurn.model_validate_json(raw or b"{}")
+        except ValidationError as error:
+            raise MalformedMessage("cosignature: expected one in turn, got something else") from error
+        if in_turn.cosignature is not None:
+            name = witness_name(self._identity.pin.federation, sighting.owner)
+            keep_cosignature(self.log.directory, own, in_turn.cosignature, name, sighting.owner_key)
+        elif in_turn.since is not None and not last and self.log.began_with(in_turn.since):
+            self._hand_over(sighting, line, own, in_turn.since, client, last=True)
 
     def visit(self, owner: PartyId, charter: Charter, client: FederationClient) -> None:
         """Ask a server for the newest checkpoint of its log, and cosign it if it continues the last one.
@@ -166,7 +201,7 @@ class Witness:
             self._assert_continues(
                 checkpoint, heads[-1], lambda last, head: _ask_for_proof(client, last, head)
             )
-        self.attest(Sighting(owner, checkpoint), client, durably=True)
+        self.attest(Sighting(owner, checkpoint, charter.member(owner).verify_key), client, durably=True)
 
     def _assert_continues(self, checkpoint: Checkpoint, last: LogHead, prove: Prove) -> None:
         head = checkpoint.head

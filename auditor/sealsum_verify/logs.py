@@ -98,7 +98,8 @@ def read_note(text: str, party: str, roster: Roster, entry: str) -> Note:
     """Believe a checkpoint of a party's log:
 
     (1) it is a note of three lines, of that log; (2) the log's owner signed it, once; (3) whoever of the
-    federation's silos is named as a witness cosigned these lines; signatures of others count for nothing.
+    federation's silos (for a silo's log: of its servers) is named as a witness cosigned these lines;
+    signatures of others count for nothing.
     """
     federation = roster.charter["federation"]
     origin = f"sealsum/{federation}/log/{party}"
@@ -110,7 +111,8 @@ def read_note(text: str, party: str, roster: Roster, entry: str) -> Note:
     demand(base64.b64encode(root).decode() == match[3], entry, "expected the root in its one spelling")
     lines = f"{match[1]}\n{match[2]}\n{match[3]}\n".encode()
     owner, witnesses = 0, set()
-    silos = {f"sealsum/{federation}/witness/{silo}": silo for silo in roster.of_role("silo")}
+    by = ("aggregator", "share_server") if roster.members[party]["role"] == "silo" else ("silo",)
+    silos = {f"sealsum/{federation}/witness/{one}": one for role in by for one in roster.of_role(role)}
     for line in match[4].splitlines():
         _, name, value = line.split(" ")
         raw = base64.b64decode(value + "==")
@@ -123,7 +125,7 @@ def read_note(text: str, party: str, roster: Roster, entry: str) -> Note:
                 owner += 1
         # (3)
         elif name in silos:
-            key = roster.key(silos[name], "silo", entry)
+            key = roster.key(silos[name], "any", entry)
             if raw[:4] == _key_id(name, b"\x04", key):
                 seconds = int.from_bytes(raw[4:12], "big")
                 stamped = f"cosignature/v1\ntime {seconds}\n".encode() + lines
@@ -138,7 +140,7 @@ def read_logs(files: Mapping[str, bytes], roster: Roster, servers: list[str]) ->
     entries."""
     parties = servers + [silo for silo in roster.of_role("silo") if f"log/{silo}.jsonl" in files]
     names = [f"log/{party}.{kind}" for party in parties for kind in _FILES]
-    optional = {f"log/{party}.witnessed" for party in servers}
+    optional = {f"log/{party}.witnessed" for party in parties}
     given = sorted(name for name in files if name.startswith("log/") and name not in optional)
     demand(
         given == sorted(names),
@@ -164,7 +166,7 @@ def check_witnessed(log: Log, text: str, party: str, roster: Roster, enough: int
     note = read_note(text, party, roster, entry)
     demand(log.holds({"size": note.size, "root": note.root}), entry, f"{log.file} does not continue it")
     count = len(note.witnesses)
-    demand(count >= enough, entry, f"{count} silos cosigned it, the policy asks for {enough}")
+    demand(count >= enough, entry, f"{count} cosigned it, and it takes {enough}")
     return note
 
 

@@ -46,8 +46,9 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
     offered for this job, and every one that a share server admitted for it, is in the pack; (d) each sum
     was opened, and each share released, once or never, as the result says, and for the survivors shown;
     (e) the log names each published model, and the job's end if it ended; (f) what was shown as witnessed,
-    in an offer or at the end, enough silos cosigned, and the log continues it; (g) a silo that took part had
-    been shown a witnessed checkpoint no older than its last but one, unless it had not cosigned two yet;
+    in an offer or at the end, enough silos cosigned (a silo's log: one server), and the log continues it;
+    (g) a silo that took part had been shown a witnessed checkpoint no older than its last but one, unless it
+    had not cosigned two yet;
     (h) a silo's own log, where it was handed over, continues each head of it that the aggregator was shown
     from the job's first offer to its end.
     """
@@ -58,10 +59,10 @@ def check_logs(files: Mapping[str, bytes], roster: Roster, job: Job, rounds: Seq
     enough = witnesses_needed(roster.charter["policy_text"])
     seen: dict[str, list[int]] = {}
     # (f)
-    for party, chain in chains.items():
-        file = f"log/{party}.witnessed"
+    for party, chain in every.items():
+        file, least = f"log/{party}.witnessed", enough if party in chains else 1
         if file in files:
-            check_witnessed(chain, files[file].decode(errors="replace"), party, roster, enough, file)
+            check_witnessed(chain, files[file].decode(errors="replace"), party, roster, least, file)
     for one in rounds:
         entry, context, opened = one.offer.entry, one.offer.context, one.result["openings"]
         # (b)

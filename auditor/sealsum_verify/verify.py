@@ -15,7 +15,7 @@ from sealsum_verify.encoding import Fault, check_signature, demand, digest_of, s
 from sealsum_verify.governance import check_charter
 from sealsum_verify.messages import Json, Roster, open_envelope, read_document
 from sealsum_verify.offers import Job, read_offers
-from sealsum_verify.records import check_ledgers, check_logs, servers
+from sealsum_verify.records import check_ledgers, check_logs
 from sealsum_verify.redactions import check_redactions
 from sealsum_verify.rounds import check_model_chain, read_round
 from sealsum_verify.shapes import check_shape
@@ -131,7 +131,7 @@ def _run(report: Report, raw: bytes) -> None:
         "delta": (job.terms["dp"] or {}).get("delta"),
         "approved": approved,
         "attacked": vouched,
-        "unwitnessed": [party for party in servers(roster) if f"log/{party}.witnessed" not in files],
+        "unwitnessed": [party for party in logs if f"log/{party}.witnessed" not in files],
     }
 
 

@@ -56,6 +56,19 @@ class Cosigned(Frozen):
     """One signature line."""
     own: Note | None
     """None as long as that log has not grown since the last answer."""
+    own_since: LogHead | None = Field(default=None, exclude_if=lambda head: head is None)
+    """The head of that log that the same server was shown before, if the witness knows of one."""
+    own_consistency: Annotated[Hashes, Field(exclude_if=lambda hashes: not hashes)] = ()
+    """That ``own`` extends ``own_since``; roots of subtrees only, which say nothing of an entry."""
+
+
+class WitnessedInTurn(Frozen):
+    """A server's answer to ``Cosigned``: it cosigns the witness's own log, or says what it lacks."""
+
+    cosignature: Annotated[str, StringConstraints(max_length=1000)] | None = None
+    """One signature line on ``own``, which continues all that this server saw of that log."""
+    since: LogHead | None = None
+    """The head that it saw last, where nothing showed that ``own`` continues it."""
 
 
 class ServedCheckpoint(Frozen):

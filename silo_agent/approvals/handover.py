@@ -41,6 +41,8 @@ class HandedLog(Frozen):
 
     lines: tuple[str, ...]
     checkpoint: Note
+    witnessed: Note | None = Field(default=None, exclude_if=lambda note: note is None)
+    """The newest earlier checkpoint that servers cosigned, if they did."""
 
 
 class HandedOver(Frozen):
