@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -11,11 +13,16 @@ from importlib import metadata
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from cryptography.hazmat.backends.openssl.backend import backend
+from cryptography.hazmat.primitives.hashes import MD5
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+from privacy.errors import ConfigurationError
+
+IMAGE_VARIABLE = "SEALSUM_IMAGE_DIGEST"
 _PACKAGES = (
     "sealsum",
     "cryptography",
@@ -43,10 +50,29 @@ def versions() -> dict[str, Any]:
             continue  # an extra that this machine does not need
     return {
         "scope": "the machine that exported this pack",
+        "openssl": {"version": backend.openssl_version_text(), "fips": fips_mode()},
+        "image": image_digest(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": installed,
     }
+
+
+def fips_mode() -> bool:
+    """Whether the OpenSSL that signs and encrypts here is in FIPS mode: then it has no MD5."""
+    return not backend.hash_supported(MD5())  # noqa: S303 - asked about, never used
+
+
+def image_digest() -> str | None:
+    """Digest of the container image that this runs in, as whoever deployed it says; ``None`` outside one.
+
+    Raises:
+        ConfigurationError: it is no digest.
+    """
+    said = os.environ.get(IMAGE_VARIABLE)
+    if said is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", said):
+        raise ConfigurationError(f"{IMAGE_VARIABLE}: expected sha256: and 64 hex digits, got {said[:80]!r}")
+    return said
 
 
 def bill_of_materials(created_at: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from sealsum_verify.verify import Report, verify_pack
 
 from privacy.identity import SigningKey
 from privacy.ids import PartyId
+from privacy.transparency.checkpoint import Checkpoint, cosign, sign_checkpoint, witness_name
 from tests.attacks.test_pack_decisions import pack_with
 from tests.evidence_pack import Records, edited, files_of, honest_records, resigned, started_records
 from tests.federation import demo_policy_text
@@ -141,3 +142,42 @@ def test_a_withheld_silo_leaves_no_name_in_its_log(records: Records) -> None:
     assert verify_pack(pack).verified
     assert b'"ada"' not in files["log/silo-1.jsonl"]
     assert json.loads(files["data/card.json"])["registered"] == {}
+
+
+# --- what servers have cosigned of it ---
+
+
+def cosigned(records: Records, note: Checkpoint, by: str) -> str:
+    """The note with one more signature, under the name of a witness."""
+    name = witness_name(records.federation.name, PartyId(by))
+    line = cosign(note, name, records.federation.key(by), 1_767_323_045)
+    return note.with_cosignatures([line]).note()
+
+
+def with_witnessed(records: Records, log: LogBook, note: str) -> Report:
+    packed = pack_with(records, handover(records, SILO, [yes(records)], {"ada": ADA}, log=log))
+    files = {**files_of(packed), "log/silo-1.witnessed": note.encode()}
+    return verify_pack(resigned(files, records))
+
+
+@pytest.mark.parametrize(
+    ("by", "verifies"), [("aggregator", True), ("server-0", True), ("silo-2", False), ("silo-1", False)]
+)
+def test_a_silos_log_is_witnessed_by_servers_and_by_nobody_else(
+    records: Records, by: str, verifies: bool
+) -> None:
+    log = own_log(records, SILO, [yes(records)])
+    note = sign_checkpoint(log.origin, log.head, log.key)
+    report = with_witnessed(records, log, cosigned(records, note, by))
+    assert report.verified == verifies, report.fault
+    if verifies:
+        assert SILO not in report.summary["unwitnessed"]  # type: ignore[operator]  # a list
+    else:
+        assert fault_of(report) == ("log/silo-1.witnessed", "0 cosigned it, and it takes 1")
+
+
+def test_a_silos_log_that_does_not_continue_what_a_server_cosigned_is_named(records: Records) -> None:
+    log, other = own_log(records, SILO, [yes(records)]), own_log(records, SILO, [yes(records)])
+    note = sign_checkpoint(other.origin, other.head, other.key)
+    entry, sentence = fault_of(with_witnessed(records, log, cosigned(records, note, "aggregator")))
+    assert (entry, sentence) == ("log/silo-1.witnessed", "log/silo-1.jsonl does not continue it")
