@@ -142,11 +142,8 @@ def read_logs(files: Mapping[str, bytes], roster: Roster, servers: list[str]) ->
     names = [f"log/{party}.{kind}" for party in parties for kind in _FILES]
     optional = {f"log/{party}.witnessed" for party in parties}
     given = sorted(name for name in files if name.startswith("log/") and name not in optional)
-    demand(
-        given == sorted(names),
-        "log/",
-        f"expected the logs of {', '.join(parties)}, each with leaves and checkpoint",
-    )
+    wanted = f"expected the logs of {', '.join(parties)}, each with leaves and checkpoint"
+    demand(given == sorted(names), "log/", wanted)
     logs = {}
     for party in parties:
         file, signed = f"log/{party}.jsonl", f"log/{party}.checkpoint"

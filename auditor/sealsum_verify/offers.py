@@ -87,11 +87,10 @@ def _read_offer(raw: bytes, entry: str, roster: Roster, job: Job) -> Offer:
     copied = {field: terms[field] for field in as_signed}
     copied |= {field: roster.charter[field] for field in ("federation", "policy")}
     copied |= {"charter": roster.digest, "roster_epoch": roster.charter["epoch"], "job_digest": job.digest}
+    copied |= {"protocol": "sealsum/1", "deadline_s": terms["round_deadline_s"]}
     copied |= {
-        "protocol": "sealsum/1",
         "architecture": digest_of("sealsum/architecture/v1", terms["model"]),
         "parameters": sum(prod(tensor["shape"]) for tensor in terms["model"]["layout"]),
-        "deadline_s": terms["round_deadline_s"],
     }
     copied |= {field: terms.get(field) for field in ("query", "further")}
     copied["sent"] = count_sent(terms, int(plan["round"]))

@@ -9,15 +9,10 @@ from sealsum_verify.encoding import demand, digest_of
 from sealsum_verify.messages import Json, Message, Roster, open_envelope
 from sealsum_verify.offers import Offer
 
-MANIFESTS = {
-    "additive": "manifest",
-    "validity": "validity_manifest",
-    "pairwise": "pairwise_masked",
-    "bfv": "he_manifest",
-    "ckks": "he_manifest",
-    "threshold_bfv": "threshold_manifest",
-    "threshold_ckks": "threshold_manifest",
-}
+ONE_KEY, JOINT_KEY = ("bfv", "ckks"), ("threshold_bfv", "threshold_ckks")
+"""Schemes whose rounds have the same messages."""
+MANIFESTS = {"additive": "manifest", "validity": "validity_manifest", "pairwise": "pairwise_masked"}
+MANIFESTS |= dict.fromkeys(ONE_KEY, "he_manifest") | dict.fromkeys(JOINT_KEY, "threshold_manifest")
 """Protocol → the kind of a silo's one manifest."""
 _BY_SILOS = {
     "refusals": "refusal",
@@ -39,15 +34,9 @@ _BY_SERVERS = {
 """Section → the role of who signs, and the kinds of messages."""
 _JOINT_SUM = {"sum": ("aggregator", ("threshold_sum",))}
 _ADDITIVE = {"accepted", "openings"}
-_SECTIONS = {
-    "additive": _ADDITIVE,
-    "validity": _ADDITIVE | {"coins", "proofs", "verdicts"},
-    "pairwise": {"keys", "consistency"},
-    "bfv": {"sum", "opened"},
-    "ckks": {"sum", "opened"},
-    "threshold_bfv": {"keys", "sum", "opened"},
-    "threshold_ckks": {"keys", "sum", "opened"},
-}
+_SECTIONS = {"additive": _ADDITIVE, "validity": _ADDITIVE | {"coins", "proofs", "verdicts"}}
+_SECTIONS |= {"pairwise": {"keys", "consistency"}} | {scheme: {"sum", "opened"} for scheme in ONE_KEY}
+_SECTIONS |= {scheme: {"keys", "sum", "opened"} for scheme in JOINT_KEY}
 """Protocol → the sections of its own; the others are empty."""
 
 

@@ -9,17 +9,15 @@ from sealsum_verify import additive, he, pairwise, threshold, validity
 from sealsum_verify.encoding import demand
 from sealsum_verify.messages import Json, Message, Roster, open_envelope
 from sealsum_verify.offers import Job, Offer
-from sealsum_verify.round_messages import Said, Summed, read_messages
+from sealsum_verify.round_messages import JOINT_KEY, ONE_KEY, Said, Summed, read_messages
 
 Confirm = Callable[[Offer, Said, Summed, bool], None]
 PROTOCOLS: dict[str, tuple[Callable[[Offer, str, Message], None], Confirm]] = {
     "additive": (additive.check_manifest, additive.confirm),
     "validity": (validity.check_manifest, validity.confirm),
     "pairwise": (pairwise.check_manifest, pairwise.confirm),
-    "bfv": (he.check_manifest, he.confirm),
-    "ckks": (he.check_manifest, he.confirm),
-    "threshold_bfv": (threshold.check_manifest, threshold.confirm),
-    "threshold_ckks": (threshold.check_manifest, threshold.confirm),
+    **dict.fromkeys(ONE_KEY, (he.check_manifest, he.confirm)),
+    **dict.fromkeys(JOINT_KEY, (threshold.check_manifest, threshold.confirm)),
 }
 """Protocol → whether a manifest is on the plan's terms, and what else vouches for a sum."""
 

@@ -97,10 +97,8 @@ def _row(plan: Json, silos: int, entry: str) -> str | None:
         packs = 1 < per <= 8 and not rows and plan["validity"] is None and steps < 1 << (32 // per)
         wrong = "plan.vector.per_element: not one that this scheme and so many silos can carry"
         demand(per == 1 or (packs and terms is plan["vector"]), entry, wrong)
-    worst = silos * max(
-        floor(max(float(terms["coordinate_bound"]), 1.0) * 2.0 ** terms["scale_bits"]) + 1
-        for terms in vectors
-    )
+    tops = [floor(max(float(t["coordinate_bound"]), 1.0) * 2.0 ** t["scale_bits"]) + 1 for t in vectors]
+    worst = silos * max(tops)
     fitting = [name for name, row in rows.items() if row.largest is None or worst <= row.largest]
     demand(bool(fitting) or not rows, entry, "plan.vector: no row of the scheme holds its largest sum")
     return fitting[0] if rows else None

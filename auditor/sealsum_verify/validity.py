@@ -78,10 +78,8 @@ def _terms(plan: Json) -> str:
 def _coin(offer: Offer, said: Said, step: int, manifests: Mapping[str, str]) -> str:
     """Digest of a toss that is bound to ``manifests``: each server revealed what it had committed to."""
     frozen = digest_of("sealsum/validity/frozen/v1", manifests)
-    commitments, reveals = (
-        one_of_each(offer, said.by_servers["coins"], f"coin{step}_{kind}")
-        for kind in ("commitment", "reveal")
-    )
+    coins, kinds = said.by_servers["coins"], (f"coin{step}_commitment", f"coin{step}_reveal")
+    commitments, reveals = (one_of_each(offer, coins, kind) for kind in kinds)
     bound = all((one.body["step"], one.body["frozen"]) == (step, frozen) for one in commitments + reveals)
     demand(bound, offer.entry, f"coin {step}: it was tossed over other manifests")
     committed = {message.sender: message.body["commitment"] for message in commitments}
@@ -97,6 +95,5 @@ def _coin(offer: Offer, said: Said, step: int, manifests: Mapping[str, str]) -> 
 
 def _toss(purpose: str, offer: Offer, step: int, frozen: str) -> bytes:
     label = (b"sealsum/validity/toss/v1", purpose.encode())
-    return b"\x00".join(
-        [*label, bytes.fromhex(offer.context), str(step).encode(), bytes.fromhex(frozen), b""]
-    )
+    bound = (bytes.fromhex(offer.context), str(step).encode(), bytes.fromhex(frozen), b"")
+    return b"\x00".join((*label, *bound))
