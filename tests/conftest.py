@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from sealsum.evidence_software import bill_of_materials
 
 settings.register_profile("sealsum", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # CI judges a commit, so it asks the same of it each time. Whoever runs the tests by hand searches anew.
@@ -15,11 +18,13 @@ settings.load_profile("ci" if "CI" in os.environ else "sealsum")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def packs_with_a_short_pdf() -> Iterator[None]:
-    """Packs that tests build in memory hold a PDF of a few bytes: setting one takes longer than all else.
+def packs_made_fast() -> Iterator[None]:
+    """Packs that tests build in memory hold a PDF of a few bytes, and a bill of materials written once a date.
 
-    ``tests/unit/sealsum/test_report.py`` sets and reads real ones, as does whatever runs as a process.
+    Setting and listing would take longer than all else. ``tests/unit/sealsum/test_report.py`` sets and reads
+    real PDFs, as does whatever runs as a process.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sealsum.evidence.pdf_report", lambda _document: b"%PDF-1.7 set by nobody")
+        patch.setattr("sealsum.evidence.bill_of_materials", cache(bill_of_materials))
         yield
