@@ -19,7 +19,7 @@ settings.load_profile("ci" if "CI" in os.environ else "sealsum")
 
 @pytest.fixture(scope="session", autouse=True)
 def packs_made_fast() -> Iterator[None]:
-    """Packs that tests build in memory hold a PDF of a few bytes, and a bill of materials written once a date.
+    """Packs that tests build in memory hold a PDF of a few bytes; a bill of materials is written once a date.
 
     Setting and listing would take longer than all else. ``tests/unit/sealsum/test_report.py`` sets and reads
     real PDFs, as does whatever runs as a process.
