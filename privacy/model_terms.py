@@ -67,6 +67,8 @@ class ModelTerms(Frozen):
     layout: tuple[TensorSpec, ...]
     """What is trained, sent and noised: every tensor, or with ``base`` the part that trains."""
     base: FrozenBase | None = Field(default=None, exclude_if=lambda base: base is None)
+    standardise_weights: bool = Field(default=False, exclude_if=lambda asked: not asked)
+    """Whether convolutions use their weights less each channel's mean, and of one length (docs/models.md)."""
 
     @property
     def parameters(self) -> int:

@@ -80,6 +80,8 @@ class ModelRequest(Frozen):
     """For adapters of the silos' own only; needs an initial model given as a file."""
     base: BaseRequest | None = None
     """The public weights of which a part is trained."""
+    standardise_weights: bool = False
+    """Of convolutions (docs/models.md)."""
 
     @model_validator(mode="after")
     def _a_base_is_built_in(self) -> Self:
@@ -91,6 +93,8 @@ class ModelRequest(Frozen):
     def _sizes_are_said_once(self) -> Self:
         if self.layout and self.adapter in BUILT_IN:
             raise ValueError(f"layout: expected none with {self.adapter}, which is built in; say hidden")
+        if self.layout and self.standardise_weights:
+            raise ValueError(f"standardise_weights: expected none with {self.adapter}, whose silos build it")
         return self
 
 
@@ -152,7 +156,11 @@ class JobFile(Frozen):
         """
         if not self.model.layout:
             whole = model_terms(
-                self.model.adapter, self.data.width, self.model.hidden, self.data.label.outputs
+                self.model.adapter,
+                self.data.width,
+                self.model.hidden,
+                self.data.label.outputs,
+                self.model.standardise_weights,
             )
             base = self.model.base
             if base is None:

@@ -51,6 +51,7 @@ class EvaluationRequest(Frozen):
     kind: Literal["evaluation"] = "evaluation"
     adapter: str
     hidden: tuple[Count, ...] = ()
+    standardise_weights: bool = False
     metrics: tuple[Metric, ...]
 
 
@@ -133,8 +134,8 @@ class QueryFile(Frozen):
         """
         if isinstance(self.query, StatisticsTerms):
             return None
-        outputs = self.data.label.outputs
-        return model_terms(self.query.adapter, self.data.width, self.query.hidden, outputs)
+        asked, outputs = self.query, self.data.label.outputs
+        return model_terms(asked.adapter, self.data.width, asked.hidden, outputs, asked.standardise_weights)
 
     def terms(self, weights: NDArray[np.float32] | None) -> QueryTerms:
         """The query as the job carries it; ``weights``, float32[d], of the model that is evaluated.

@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 from silo_agent.engines.embedding import EmbeddingGradients
-from silo_agent.engines.products import Instances, UnitGradients, blocks, outer_products
+from silo_agent.engines.products import Instances, UnitGradients, blocks, instances, outer_products
+from silo_agent.engines.standardised import StandardisedConv2d, pulled_back
 
 Rule = Callable[..., Iterator[UnitGradients]]
 
@@ -46,7 +47,11 @@ def _convolution(
         return _by_unit(view.flatten(4).flatten(1, 3), groups, each)
 
     outputs = _by_unit(back.flatten(2), groups, each)
-    if layer.weight.requires_grad:
+    if layer.weight.requires_grad and isinstance(layer, StandardisedConv2d):
+        # One by one: what the way to the trained numbers does to a length differs from channel to channel.
+        gradients = instances(layer.weight, columns, outputs).view(units, *layer.weight.flatten(1).shape)
+        yield Instances(layer.weight, pulled_back(layer.weight, gradients))
+    elif layer.weight.requires_grad:
         yield outer_products(layer.weight, columns, outputs)
     yield from _bias(layer.bias, outputs)
 
@@ -136,6 +141,7 @@ RULES: Final[Mapping[type[nn.Module], Rule]] = MappingProxyType(
         nn.Linear: _linear,
         nn.Conv1d: _convolution,
         nn.Conv2d: _convolution,
+        StandardisedConv2d: _convolution,
         nn.LayerNorm: _layer_norm,
         nn.GroupNorm: _channels,
         nn.InstanceNorm1d: _channels,

@@ -154,12 +154,19 @@ def outer_products(parameter: torch.Tensor, columns: Columns, outputs: torch.Ten
     width = parameter.numel() // (groups * rows)
     if positions == 1 or positions**2 * (rows + width) < _PRODUCTS * rows * width:
         return GramForm(parameter, columns(slice(0, units)), outputs)
-    instances = torch.empty(units * groups, rows, width, dtype=outputs.dtype, device=outputs.device)
+    return Instances(parameter, instances(parameter, columns, outputs))
+
+
+def instances(parameter: torch.Tensor, columns: Columns, outputs: torch.Tensor) -> torch.Tensor:
+    """Each unit's G: [U, R·P·D], of what ``outer_products`` is given."""
+    units, groups, rows, positions = outputs.shape
+    width = parameter.numel() // (groups * rows)
+    made = torch.empty(units * groups, rows, width, dtype=outputs.dtype, device=outputs.device)
     for block in blocks(units, groups * positions * width):
         inputs, back = columns(block).flatten(0, 1), outputs[block].flatten(0, 1)
-        out = instances[block.start * groups : block.stop * groups]
+        out = made[block.start * groups : block.stop * groups]
         torch.bmm(back, inputs.transpose(-1, -2), out=out)
-    return Instances(parameter, instances.view(units, -1))
+    return made.view(units, -1)
 
 
 def blocks(count: int, elements: int, most: int = _BLOCK) -> Iterator[slice]:

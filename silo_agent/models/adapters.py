@@ -16,6 +16,7 @@ from policies.findings import Finding, PolicyRefusal
 from privacy.errors import ConfigurationError
 from privacy.plan import ModelTerms, TensorSpec
 from privacy.update import flatten, split_tensors
+from silo_agent.engines.standardised import convolution
 from silo_agent.models.experts import Experts
 from silo_agent.models.hypernetwork import Hypernetwork
 from silo_agent.models.image_layouts import image_of
@@ -24,6 +25,7 @@ from silo_agent.models.layouts import (
     CNN_KERNELS,
     CNN_PADDING,
     CNN_STRIDE,
+    assert_standardises,
     cnn_positions,
     cnn_side,
     model_terms,
@@ -49,7 +51,10 @@ class _BuiltIn:
     """Layouts are those that researchers describe jobs with."""
 
     def layout(self, terms: ModelTerms) -> tuple[TensorSpec, ...]:
-        return model_terms(terms.adapter, terms.inputs, terms.hidden, _outputs(terms)).layout
+        outputs = _outputs(terms)
+        return model_terms(
+            terms.adapter, terms.inputs, terms.hidden, outputs, terms.standardise_weights
+        ).layout
 
 
 class FeedForward(_BuiltIn):
@@ -71,13 +76,14 @@ class Convolutional(_BuiltIn):
     def build(self, terms: ModelTerms) -> nn.Module:
         side = cnn_side(terms.inputs)
         first, second, units = terms.hidden
+        conv = convolution(terms.standardise_weights)
         return nn.Sequential(
             OrderedDict[str, nn.Module](
                 image=nn.Unflatten(1, (1, side, side)),
-                conv1=nn.Conv2d(1, first, CNN_KERNELS[0], stride=CNN_STRIDE, padding=CNN_PADDING),
+                conv1=conv(1, first, CNN_KERNELS[0], stride=CNN_STRIDE, padding=CNN_PADDING),
                 tanh1=nn.Tanh(),
                 pool1=nn.MaxPool2d(2, stride=1),
-                conv2=nn.Conv2d(first, second, CNN_KERNELS[1], stride=CNN_STRIDE),
+                conv2=conv(first, second, CNN_KERNELS[1], stride=CNN_STRIDE),
                 tanh2=nn.Tanh(),
                 pool2=nn.MaxPool2d(2, stride=1),
                 flat=nn.Flatten(),
@@ -92,14 +98,16 @@ class Residual(_BuiltIn):
     """``resnet``: residual blocks with GroupNorm, for square images, grey or in colour."""
 
     def build(self, terms: ModelTerms) -> nn.Module:
-        return ResNet(image_of(terms.adapter, terms.inputs), terms.hidden, _outputs(terms))
+        image = image_of(terms.adapter, terms.inputs)
+        return ResNet(image, terms.hidden, _outputs(terms), terms.standardise_weights)
 
 
 class Segmenting(_BuiltIn):
     """``unet``: a logit for each pixel of a square image."""
 
     def build(self, terms: ModelTerms) -> nn.Module:
-        return UNet(image_of(terms.adapter, terms.inputs), terms.hidden)
+        image = image_of(terms.adapter, terms.inputs)
+        return UNet(image, terms.hidden, terms.standardise_weights)
 
 
 def _outputs(terms: ModelTerms) -> int:
@@ -170,7 +178,9 @@ def assert_layout(adapter: ModelAdapter, terms: ModelTerms) -> None:
 
     Raises:
         PolicyRefusal: they differ.
+        ConfigurationError: they ask for standardised weights, and the adapter has none.
     """
+    assert_standardises(terms.adapter, terms.standardise_weights)
     expected = adapter.layout(terms)
     if terms.layout != expected:
         raise PolicyRefusal(

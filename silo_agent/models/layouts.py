@@ -34,7 +34,13 @@ def outputs_for(classes: int) -> int:
     return 1 if classes == 2 else classes
 
 
-def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: int = 1) -> ModelTerms:
+def model_terms(
+    adapter: str,
+    inputs: int,
+    hidden: Sequence[int] = (),
+    outputs: int = 1,
+    standardise_weights: bool = False,
+) -> ModelTerms:
     """The terms of a built-in model (docs/models.md): an adapter of ``BUILT_IN`` and its sizes.
 
     ``logistic`` and ``linear`` are one layer, ``cox`` is one without an intercept, ``mlp`` has tanh layers of
@@ -45,6 +51,7 @@ def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: 
 
     Args:
         outputs: numbers a record, as the job's label counts them. They show in the layout alone.
+        standardise_weights: of convolutions (``engines.standardised``); the layout is the same.
 
     Raises:
         ConfigurationError: another adapter, or sizes that do not fit it.
@@ -52,7 +59,14 @@ def model_terms(adapter: str, inputs: int, hidden: Sequence[int] = (), outputs: 
     if adapter not in BUILT_IN:
         raise ConfigurationError(f"model.adapter: expected one of {', '.join(BUILT_IN)}, got {adapter!r}")
     layout = BUILT_IN[adapter](inputs, hidden, outputs)
-    return ModelTerms(adapter=adapter, inputs=inputs, hidden=tuple(hidden), layout=layout)
+    assert_standardises(adapter, standardise_weights)
+    return ModelTerms(
+        adapter=adapter,
+        inputs=inputs,
+        hidden=tuple(hidden),
+        layout=layout,
+        standardise_weights=standardise_weights,
+    )
 
 
 def _one_layer(inputs: int, hidden: Sequence[int], outputs: int) -> Layout:
@@ -141,6 +155,22 @@ BUILT_IN: Final[Mapping[str, Callable[[int, Sequence[int], int], Layout]]] = Map
     }
 )
 """Adapter → layout of so many inputs, hidden sizes and outputs."""
+
+
+STANDARDISING: Final = ("cnn", "resnet", "unet")
+"""Adapters whose convolutions may have standardised weights."""
+
+
+def assert_standardises(adapter: str, asked: bool) -> None:
+    """
+    Raises:
+        ConfigurationError: standardised weights are asked of an adapter that has none.
+    """
+    if asked and adapter not in STANDARDISING:
+        raise ConfigurationError(
+            f"model.standardise_weights: expected with {', '.join(STANDARDISING)} only, got {adapter}; leave "
+            "it out"
+        )
 
 
 def initial_vector(terms: ModelTerms, seed: int) -> NDArray[np.float32]:

@@ -43,6 +43,7 @@ def partial_terms(
         hidden=whole.hidden,
         layout=partial_layout(base),
         base=base,
+        standardise_weights=whole.standardise_weights,
     )
 
 
@@ -55,7 +56,11 @@ def whole_terms(terms: ModelTerms) -> ModelTerms:
     if terms.base is None:
         raise ConfigurationError("model.base: expected a base, got none")
     return ModelTerms(
-        adapter=terms.adapter, inputs=terms.inputs, hidden=terms.hidden, layout=terms.base.layout
+        adapter=terms.adapter,
+        inputs=terms.inputs,
+        hidden=terms.hidden,
+        layout=terms.base.layout,
+        standardise_weights=terms.standardise_weights,
     )
 
 

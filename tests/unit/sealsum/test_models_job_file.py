@@ -107,3 +107,20 @@ def test_a_cox_model_is_trained_without_dp_and_refused_with_it(tmp_path: Path) -
     dp = next(line for line in text.splitlines() if line.startswith("dp:"))
     asked = read(tmp_path, text.replace(dp, "dp: none").replace("dp_fedavg", "fedavg"))
     assert asked.spec(charter, asked.first_model()).model.parameters == 6
+
+
+def test_a_job_asks_for_standardised_weights_by_one_word_and_another_is_spelt_as_before(
+    tmp_path: Path,
+) -> None:
+    columns = "\n".join(
+        f"    - {{kind: numeric, column: p{place}, low: 0, high: 1, impute: 0}}" for place in range(64)
+    )
+    start, end = TEXT.index("features:"), TEXT.index("  label:")
+    images = f"{TEXT[:start]}features:\n{columns}\n{TEXT[end:]}"
+    asked = images.replace(MODEL, "{adapter: resnet, hidden: [4], standardise_weights: true}")
+    assert read(tmp_path, asked).terms().standardise_weights
+    plain = read(tmp_path, images.replace(MODEL, "{adapter: resnet, hidden: [4]}")).terms()
+    assert plain.layout == read(tmp_path, asked).terms().layout
+    assert "standardise_weights" not in plain.model_dump(mode="json")
+    with pytest.raises(ConfigurationError, match=r"standardise_weights: expected with cnn, resnet, unet only"):
+        read(tmp_path, TEXT.replace("seed: 1}", "standardise_weights: true}")).terms()

@@ -12,6 +12,7 @@ from torch import nn
 
 from silo_agent.data.records import Records
 from silo_agent.engines.loss import summed_loss
+from silo_agent.engines.standardised import StandardisedConv2d
 
 
 class Tokens(nn.Module):
@@ -158,6 +159,17 @@ KINDS: dict[str, Kind] = {
             nn.LazyLinear(1),
         ),
         36,
+    ),
+    "standardised": Kind(
+        lambda: nn.Sequential(
+            _image(5, 4),
+            StandardisedConv2d(4, 8, 3, groups=4),
+            nn.Tanh(),
+            StandardisedConv2d(8, 6, 2, padding=1, dilation=2),
+            nn.Flatten(),
+            nn.LazyLinear(1),
+        ),
+        100,
     ),
     "embedding": Kind(lambda: nn.Sequential(Tokens(7, 5), Mean(), nn.Tanh(), nn.Linear(5, 1)), 9),
     "padded_embedding": Kind(lambda: nn.Sequential(Tokens(4, 5, padding=0), Mean(), nn.Linear(5, 1)), 9),
