@@ -122,5 +122,5 @@ def test_a_job_asks_for_standardised_weights_by_one_word_and_another_is_spelt_as
     plain = read(tmp_path, images.replace(MODEL, "{adapter: resnet, hidden: [4]}")).terms()
     assert plain.layout == read(tmp_path, asked).terms().layout
     assert "standardise_weights" not in plain.model_dump(mode="json")
-    with pytest.raises(ConfigurationError, match=r"standardise_weights: expected with cnn, resnet, unet only"):
+    with pytest.raises(ConfigurationError, match="expected with cnn, resnet, unet only, got mlp"):
         read(tmp_path, TEXT.replace("seed: 1}", "standardise_weights: true}")).terms()
