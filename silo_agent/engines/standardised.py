@@ -55,7 +55,8 @@ class StandardisedConv2d(nn.Conv2d):
     """A convolution by the standardised weights of its parameter, which is v."""
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        return self._conv_forward(given, standardised(self.weight), self.bias)
+        output: torch.Tensor = self._conv_forward(given, standardised(self.weight), self.bias)
+        return output
 
 
 def convolution(standardise: bool) -> Callable[..., nn.Conv2d]:
