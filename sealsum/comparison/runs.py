@@ -28,6 +28,7 @@ from sealsum.job_file import JobFile
 from sealsum.job_further import algorithm_further
 from sealsum.job_grid import finest_vector
 from sealsum.simulator.alone import train_alone
+from sealsum.simulator.buffered import Buffer, Buffered
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.gathered import joined
 from sealsum.simulator.options import job_of
@@ -59,6 +60,10 @@ class Run:
     """The first figure's mean over silos after each round; empty for pooled and local."""
     bytes_up: int = 0
     """Of vectors, a silo and round."""
+    time: float = 0.0
+    """With a buffer: when the last sum was opened, in the unit of paces; else a round each."""
+    staleness: float = 0.0
+    """With a buffer: how many models came out since the one that an update began from, in the mean."""
     failure: str = ""
     """Why there is no model: training diverged, or the algorithm refused the job."""
 
@@ -95,12 +100,14 @@ def federated(
     told: Callable[[], None] = lambda: None,
     add: RingSum = plain_ring_sum,
     regions: Regions | None = None,
+    buffer: Buffer | None = None,
 ) -> Run:
     """All rounds of a job, scored after each.
 
     Args:
         name: of its algorithm, in the catalogue. told: called after each round. add: how encodings are added
-            up; the sum is the same. regions: silos share in these, masked whatever ``add`` says.
+            up; the sum is the same. regions: silos share in these, masked whatever ``add`` says. buffer: a
+            sum is opened for so many updates, and nobody is waited for.
     """
     try:
         records = {silo: one.training for silo, one in silos.items()}
@@ -109,15 +116,23 @@ def federated(
             federation = replace(federation, add=regions.ring_sum, passes_up=regions.fit)
         held_out = {silo: one.held_out for silo, one in silos.items()}
         standing, curve = federation.at(first_model(job, seed)), []
+        buffered = None if buffer is None else Buffered(federation, buffer)
+        running = None if buffered is None else buffered.at(standing.model)
         final: Mapping[FigureName, Scored] = {}
         for _ in range(job.rounds):
-            standing = federation.after_round(standing)
+            if buffered is None or running is None:
+                standing = federation.after_round(standing)
+            else:
+                running = buffered.after_sum(running)
+                standing = running.standing
             final = score(federation.adapter, job.terms(), dict.fromkeys(held_out, standing.model), held_out)
             curve.append(next(iter(final.values())).mean)
             told()
     except SealsumError as failure:
         return Run(name, seed, {}, failure=str(failure))
-    return Run(name, seed, final, tuple(curve), _bytes_up(federation))
+    time = job.rounds if running is None else running.now
+    stale = 0.0 if running is None else running.staleness / job.rounds
+    return Run(name, seed, final, tuple(curve), _bytes_up(federation), time=time, staleness=stale)
 
 
 def alone(job: JobFile, silos: Mapping[SiloId, Practice], seed: int) -> Iterator[Run]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from privacy.errors import ConfigurationError, SealsumError
 from privacy.ids import PartyId, SiloId
 from sealsum.comparison.runs import Run, federated
 from sealsum.partition.splits import SplitKind
+from sealsum.simulator.buffered import Buffer
 from sealsum.simulator.options import job_of, source_of, source_options
 from sealsum.simulator.regions import Regions
 from sealsum.simulator.sums import plain_ring_sum, secure_ring_sum
@@ -38,6 +40,18 @@ from sealsum.simulator.sums import plain_ring_sum, secure_ring_sum
     show_default=True,
     help="Fewest silos of a region; one with fewer passes nothing up.",
 )
+@click.option(
+    "--buffer",
+    type=click.IntRange(2, 1000),
+    help="Open a sum as soon as so many updates are there, whatever model each silo began from; no DP.",
+)
+@click.option(
+    "--pace",
+    "paces",
+    metavar="SILO=TIME",
+    multiple=True,
+    help="How long a silo takes to train, in times of the others; with --buffer.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def command(
     job: Path | None,
@@ -53,6 +67,8 @@ def command(
     without_masks: bool,
     regions: tuple[str, ...],
     region_least: int,
+    buffer: int | None,
+    paces: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Train JOB.yaml on TABLEs, one a silo, in this process.
@@ -72,7 +88,12 @@ def command(
         raise ConfigurationError("--without-masks: expected it without --region, whose shares are masked")
     add = plain_ring_sum if without_masks else secure_ring_sum
     grouped = _regions(regions, region_least, parted) if regions else None
-    run = federated(own.training.algorithm, own, parted, seed, add=add, regions=grouped)
+    if buffer is not None and regions:
+        raise ConfigurationError("--buffer: expected it without --region")
+    if paces and buffer is None:
+        raise ConfigurationError("--pace: expected it with --buffer; a round waits for all otherwise")
+    pending = None if buffer is None else Buffer(buffer, _paces(paces))
+    run = federated(own.training.algorithm, own, parted, seed, add=add, regions=grouped, buffer=pending)
     if run.failure:
         raise SealsumError(f"simulation: {run.failure}")
     report = _report(run, len(parted), not without_masks)
@@ -102,6 +123,17 @@ def _regions(given: tuple[str, ...], least: int, silos: Collection[SiloId]) -> R
     return Regions(of, least)
 
 
+def _paces(given: tuple[str, ...]) -> dict[SiloId, float]:
+    """Raises ConfigurationError: not of the form SILO=TIME, or a silo twice."""
+    pace: dict[SiloId, float] = {}
+    for one in given:
+        silo, _, time = one.partition("=")
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", time) or silo in pace:
+            raise ConfigurationError(f"--pace: expected SILO=TIME, such as slow=4, each once, got {one}")
+        pace[SiloId(PartyId(silo))] = float(time)
+    return pace
+
+
 def _report(run: Run, silos: int, masked: bool) -> dict[str, Any]:
     return {
         "algorithm": run.algorithm,
@@ -109,6 +141,8 @@ def _report(run: Run, silos: int, masked: bool) -> dict[str, Any]:
         "rounds": len(run.curve),
         "masked": masked,
         "bytes_up": run.bytes_up,
+        "time": run.time,
+        "staleness": run.staleness,
         "curve": list(run.curve),
         "final": {
             name: {"mean": one.mean, "together": one.together, "by_silo": dict(one.by_silo)}
@@ -123,6 +157,11 @@ def _print(report: dict[str, Any]) -> None:
         f"{report['rounds']} rounds of {report['algorithm']} with {report['silos']} silos, {masked}; "
         f"{report['bytes_up']:,} bytes a silo and round"
     )
+    if report["staleness"]:
+        click.echo(
+            f"a buffer instead of rounds: {report['time']:g} training times, updates "
+            f"{report['staleness']:.2f} models old in the mean"
+        )
     table = Table("silo", *report["final"])
     for silo in next(iter(report["final"].values()))["by_silo"]:
         scores = (one["by_silo"].get(silo) for one in report["final"].values())
