@@ -11,7 +11,6 @@ from fastapi import FastAPI
 from aggregator.access import AGGREGATOR, SHARE_SERVER
 from aggregator.attack_results import AttackResults
 from aggregator.audit_log import AuditLog
-from aggregator.blobs import Directory
 from aggregator.charter_change import CharterChange
 from aggregator.held_charter import HeldCharter, hold_charter
 from aggregator.job_answers import JobAnswers
@@ -38,6 +37,7 @@ from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerS
 from aggregator.share_server.service import ShareServer
 from aggregator.state import AggregatorState
 from aggregator.store import Store
+from aggregator.stores import Stores
 from aggregator.submissions import Submissions
 from aggregator.succession import Succession
 from aggregator.uploads import Uploads
@@ -69,6 +69,7 @@ class Aggregator:
     app: FastAPI
     state: AggregatorState
     loop: RunLoop
+    stores: Stores
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class AssembledShareServer:
     app: FastAPI
     store: Store
     charters: Succession
+    stores: Stores
 
 
 def assemble_aggregator(
@@ -108,14 +110,15 @@ def assemble_aggregator(
         keep_charter(transaction, held.charter.digest, held.endorsed)
     bell = Bell()
     charters = Succession(identity, held)
+    stores = Stores(settings)
     state = AggregatorState(
         identity=identity,
         charters=charters,
         store=store,
-        models=Directory(settings.state_dir / "models"),
-        parts=Directory(settings.state_dir / "parts"),
-        sums=Directory(settings.state_dir / "sums"),
-        optimizers=ServerMemory(settings.state_dir / "optimizers"),
+        models=stores.open("models"),
+        parts=stores.open("parts"),
+        sums=stores.open("sums"),
+        optimizers=ServerMemory(stores.open("optimizers")),
         witnesses=_witnesses(store, charters),
         bell=bell,
         presence=Presence(settings.presence_s, bell, time.monotonic),
@@ -147,7 +150,7 @@ def assemble_aggregator(
     add_attack_routes(app, AttackResults(state))
     add_upkeep_routes(app, state.maintenance, Retention(store, state.models, time.time))
     assert_all_guarded(app, AGGREGATOR)
-    return Aggregator(identity, app, state, loop)
+    return Aggregator(identity, app, state, loop, stores)
 
 
 def assemble_share_server(
@@ -164,19 +167,20 @@ def assemble_share_server(
     with store.write() as transaction:
         transaction.record("started", party=identity.pin.party, charter=held.charter.digest)
     charters = Succession(identity, held)
+    stores = Stores(settings)
     server = ShareServer(
         identity,
         charters,
         store,
-        Directory(settings.state_dir / "parts"),
-        Directory(settings.state_dir / "opening"),
+        stores.open("parts"),
+        stores.open("opening"),
         settings.storage_bytes_max,
     )
     people = admit_people(settings, held.charter, store, identity, issuer)
     app = share_server_app(server, store, people, _witnesses(store, charters))
     add_people_routes(app, people, held.charter.federation, settings.oidc)
     assert_all_guarded(app, SHARE_SERVER)
-    return AssembledShareServer(identity, app, store, charters)
+    return AssembledShareServer(identity, app, store, charters, stores)
 
 
 def _enrolled(settings: ServerSettings, role: Role) -> tuple[Identity, HeldCharter]:

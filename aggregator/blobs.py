@@ -6,67 +6,59 @@ and sizes, not what the bytes mean.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
+import logging
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
+from aggregator import blob_store
+from aggregator.blob_store import Blobs, Listed, not_there, plain
+from aggregator.not_now import StorageFull
 from privacy.canonical import sha256_hex
-from privacy.errors import Conflict, NotFound, OutOfOrder, TooLarge, Unprocessable
+from privacy.errors import Unprocessable
 from privacy.ids import Digest
 
-READ_BYTES = 1 << 20
 _DRAFTS = ".drafts"
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The disk, this user's quota on it, or the size that the operator lets files of this process have."""
+_PROBE_BYTES: Final = 1 << 16
+_log = logging.getLogger("sealsum.blobs")
 
 
-DigestOfFile = Callable[[Iterable[bytes]], Digest]
-
-
-class Draft:
-    """A temporary file that becomes a durable one under its name in one step."""
+class Draft(blob_store.Draft):
+    """Of a file in a directory."""
 
     def __init__(self, file: BinaryIO, path: Path, target_of: Callable[..., Path]) -> None:
-        self._file = file
-        self._path = path
+        super().__init__(file, path)
         self._target_of = target_of
 
-    def write(self, chunk: bytes) -> None:
-        """Append."""
-        self._file.write(chunk)
-
-    def digest(self, digest_of_file: DigestOfFile) -> Digest:
-        """Digest of what has been written."""
-        self._file.flush()
-        return digest_of_file(read_chunks(self._path))
-
     def commit_new(self, *segments: str) -> bool:
-        """Make it durable under a name; False, and nothing changed, where that name is taken.
-
-        The directory is not synced: a name lost in a power cut is a part to send again.
-        """
+        """As for all blobs. The folder is not synced: a name lost in a power cut is a part to send again."""
         self._sync()
         try:
-            os.link(self._path, self._target(segments))
+            os.link(self.path, self._target(segments))
         except FileExistsError:
             return False
+        except FileNotFoundError as error:
+            raise not_there(segments) from error  # scrubbed between making its folder and this
         return True
 
     def commit(self, *segments: str) -> None:
         """Make it durable under a name, replacing what we derived ourselves before a crash."""
         self._sync()
         target = self._target(segments)
-        self._path.replace(target)
+        self.path.replace(target)
         _sync_directory(target.parent)
 
     def place(self, *segments: str) -> None:
         """Give it its name without waiting for the disk: for bytes that can be computed again."""
-        self._file.flush()
-        self._path.replace(self._target(segments))
+        self.file.flush()
+        self.path.replace(self._target(segments))
 
     def _target(self, segments: tuple[str, ...]) -> Path:
         target = self._target_of(*segments)
@@ -74,12 +66,12 @@ class Draft:
         return target
 
     def _sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self.file.flush()
+        os.fsync(self.file.fileno())
 
 
-class Directory:
-    """A directory of write-once files, addressed by path segments that are names or digests."""
+class Directory(Blobs):
+    """A directory of write-once files."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -87,104 +79,116 @@ class Directory:
         self.scrub(_DRAFTS)  # what a crash left unfinished
 
     def path(self, *segments: str) -> Path:
-        """Where a file lies. Segments come from validated ids, never from raw input."""
-        if any(segment in ("", ".", "..") or "/" in segment or "\\" in segment for segment in segments):
-            raise NotFound("file: expected plain names")
-        return self._root.joinpath(*segments)
+        """Where a file lies.
+
+        Raises:
+            NotFound: see ``blob_store.plain``.
+        """
+        return self._root.joinpath(*plain(segments))
 
     @contextmanager
     def draft(self) -> Iterator[Draft]:
-        """A file in the making, apart from all finished ones; it vanishes unless it is committed."""
+        """As for all blobs."""
         drafts = self._root / _DRAFTS
-        drafts.mkdir(mode=0o700, exist_ok=True)
         temporary = drafts / os.urandom(8).hex()
         try:
-            with temporary.open("xb") as file:
-                yield Draft(file, temporary, self.path)
+            with room_or_refusal():
+                drafts.mkdir(mode=0o700, exist_ok=True)
+                with temporary.open("xb") as file:
+                    yield Draft(file, temporary, self.path)
         finally:
             temporary.unlink(missing_ok=True)
 
-    async def receive(
-        self,
-        body: AsyncIterator[bytes],
-        expected: Digest,
-        digest_of_file: DigestOfFile,
-        *segments: str,
-        limit: int,
-        exact: bool = True,
-    ) -> bool:
-        """Store what a peer sends, once; True if the file is new.
-
-        The bytes go to a draft as they come; (1) no byte beyond ``limit`` is kept; (2) the length is
-        ``limit`` if it is ``exact``; (3) the digest is the one announced; (4) a name that exists already
-        keeps its bytes.
-
-        Raises:
-            TooLarge: (1). Unprocessable: (2), (3). Conflict: (4), other bytes.
-            OutOfOrder: (4), the file is being scrubbed.
-        """
-        with self.draft() as draft:
-            received = 0
-            async for chunk in body:
-                received += len(chunk)
-                # (1)
-                if received > limit:
-                    raise TooLarge(f"body: expected at most {limit} bytes, got more")
-                draft.write(chunk)
-            # (2)
-            if exact and received != limit:
-                raise Unprocessable(f"body: expected {limit} bytes, got {received}")
-            # (3)
-            found = await asyncio.to_thread(draft.digest, digest_of_file)
-            if found != expected:
-                raise Unprocessable(f"digest: expected {expected[:16]}…, got {found[:16]}…; send it again")
-            # (4)
-            try:
-                if await asyncio.to_thread(draft.commit_new, *segments):
-                    return True
-                there = await asyncio.to_thread(digest_of_file, read_chunks(self.path(*segments)))
-            except FileNotFoundError as error:
-                # Its folder was scrubbed between two of these steps: what it belonged to is over.
-                raise OutOfOrder(f"{segments[-1]}: it was deleted while these bytes came") from error
-            if there != expected:
-                raise Conflict(f"{segments[-1]}: other bytes came first under this name; they hold")
-            return False
+    def chunks(self, *segments: str, start: int = 0) -> Iterator[bytes]:
+        """As for all blobs."""
+        with self._open(segments) as file:
+            file.seek(start)
+            while chunk := file.read(blob_store.READ_BYTES):
+                yield chunk
 
     def read(self, *segments: str) -> bytes:
-        """A small file whole.
+        """As for all blobs."""
+        with self._open(segments) as file:
+            return file.read()
 
-        Raises:
-            NotFound: there is none.
-        """
+    def read_range(self, start: int, length: int, *segments: str) -> bytes:
+        """As for all blobs."""
+        with self._open(segments) as file:
+            file.seek(start)
+            return file.read(length)
+
+    def size(self, *segments: str) -> int:
+        """As for all blobs."""
         try:
-            return self.path(*segments).read_bytes()
+            return self.path(*segments).stat().st_size
         except FileNotFoundError as error:
-            raise NotFound(f"{'/'.join(segments[1:]) or segments[0][:16]}: there is no such file") from error
+            raise not_there(segments) from error
 
     def exists(self, *segments: str) -> bool:
-        """Whether a file is there, complete."""
+        """As for all blobs."""
         return self.path(*segments).is_file()
 
     def names(self) -> list[str]:
-        """What lies directly in this directory."""
+        """As for all blobs."""
         return sorted(entry.name for entry in self._root.iterdir() if entry.name != _DRAFTS)
 
+    def listing(self) -> Iterator[Listed]:
+        """As for all blobs; what is deleted meanwhile may be missing."""
+        for folder, folders, files in os.walk(self._root):
+            if Path(folder) == self._root and _DRAFTS in folders:
+                folders.remove(_DRAFTS)
+            for name in files:
+                path = Path(folder, name)
+                with suppress(FileNotFoundError):
+                    state = path.stat()
+                    yield Listed(path.relative_to(self._root).parts, state.st_size, state.st_mtime)
+
     def scrub(self, *segments: str) -> None:
-        """Delete a subtree, if it is there; a late file may come and another thread may delete, meanwhile."""
+        """As for all blobs."""
         path = self.path(*segments)
         while path.exists():
             try:
-                shutil.rmtree(path)
+                if path.is_file():
+                    path.unlink(missing_ok=True)
+                else:
+                    shutil.rmtree(path)
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
                     raise
+        if self.quota is not None:
+            self.quota.forget(segments)
+
+    def assert_usable(self) -> str:
+        """Whether a little can be written."""
+        with self.draft() as draft:
+            draft.write(bytes(_PROBE_BYTES))
+            draft.digest(sha256_of)
+        return "takes files"
+
+    def _open(self, segments: tuple[str, ...]) -> BinaryIO:
+        try:
+            return self.path(*segments).open("rb")
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise not_there(segments) from error
 
 
-def read_chunks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, 1 MiB at a time."""
-    with path.open("rb") as file:
-        while chunk := file.read(READ_BYTES):
-            yield chunk
+@contextmanager
+def room_or_refusal() -> Iterator[None]:
+    """Tell a disk without room from other failures.
+
+    Raises:
+        StorageFull: the operating system says so.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _log.error("storage_full", extra={"reason": error.strerror, "path": str(error.filename or "")})
+        raise StorageFull(
+            "storage: expected room for these bytes, got none on this server's disk; nothing of them was "
+            "kept, send them again later"
+        ) from error
 
 
 def sha256_of(chunks: Iterable[bytes]) -> Digest:

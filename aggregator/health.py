@@ -16,6 +16,7 @@ from aggregator.meters import ServerMeters
 from aggregator.settings import ServerSettings
 from aggregator.state import AggregatorState
 from aggregator.store import Store
+from aggregator.stores import Stores
 from aggregator.turnouts import totals
 from policies.health.checks import Check, assert_in_force, assert_room
 from policies.health.listener import HealthListener
@@ -37,13 +38,15 @@ class ServerHealth:
         store: Store,
         charter: Callable[[], Charter],
         state: AggregatorState | None = None,
+        stores: Stores | None = None,
     ) -> None:
-        """Count from now on. ``state`` is an aggregator's."""
+        """Count from now on. ``state`` is an aggregator's; ``stores`` are where parts and models lie."""
         self._settings = settings
         self.meters = meters
         self._store = store
         self._charter = charter
         self._state = state
+        self._stores = stores
         self._loop: asyncio.AbstractEventLoop | None = None
         store.watch(meters.logged)
         meters.charter_epoch.set(charter().epoch)
@@ -68,6 +71,7 @@ class ServerHealth:
             Check("certificate", lambda: assert_in_force(state_dir / "identity.pem", datetime.now(UTC))),
             Check("log", lambda: self._ask(self._log_is_ours)),
             Check("audit_sinks", self._sinks),
+            *([] if self._settings.blobs is None or self._stores is None else [self._bucket(self._stores)]),
         )
         # Never a failure: a server that begins nothing new still serves what runs.
         return always if self._state is None else (*always, Check("begins", lambda: self._ask(self._begins)))
@@ -76,6 +80,9 @@ class ServerHealth:
         """Bring gauges up to date; a stuck loop leaves them as they were."""
         self.meters.sinks(self._store.sinks.states())
         self._ask(self._gauge)
+
+    def _bucket(self, stores: Stores) -> Check:
+        return Check("blobs", stores.assert_usable)
 
     def _ask(self, question: Callable[[], str]) -> str:
         """Answer on the event loop.
@@ -115,6 +122,10 @@ class ServerHealth:
         charter = self._charter()
         self.meters.charter_epoch.set(charter.epoch)
         self.meters.enrolled.set(len(charter.silos))
+        quota = None if self._stores is None else self._stores.quota
+        if quota is not None:
+            self.meters.blobs.parts.set(quota.held_parts)
+            self.meters.blobs.parts_bytes.set(quota.held_bytes)
         if self._state is not None:
             self.meters.present.set(len(self._state.presence.here(charter.silos)))
             with self._store.read() as view:

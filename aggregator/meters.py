@@ -23,6 +23,27 @@ _OUTCOMES: Final = {"model_published": "opened", "round_aborted": "aborted"}
 _ROUNDS_REMEMBERED: Final = 1024
 
 
+class BlobMeters:
+    """Of the store of parts and models."""
+
+    def __init__(self, meters: Meters) -> None:
+        self.parts = meters.gauge("sealsum_server_parts", "Parts that silos sent and that are held now.")
+        self.parts_bytes = meters.gauge("sealsum_server_parts_bytes", "Bytes of these parts.")
+        self._collected = meters.counter("sealsum_server_blobs_collected", "Blobs without a row, deleted.")
+        self._collected_bytes = meters.counter(
+            "sealsum_server_blobs_collected_bytes", "Bytes of blobs without a row, deleted."
+        )
+        self._missing = meters.gauge(
+            "sealsum_server_blobs_missing", "Models that the database knows and the store does not have."
+        )
+
+    def collected(self, blobs: int, size: int, missing: int) -> None:
+        """One pass of the collector is over."""
+        self._collected.inc(blobs)
+        self._collected_bytes.inc(size)
+        self._missing.set(missing)
+
+
 class ServerMeters(Meters):
     """One server's."""
 
@@ -50,6 +71,7 @@ class ServerMeters(Meters):
         )
         for outcome in OUTCOMES_OF_SILOS:
             self.turnouts.labels(outcome)
+        self.blobs = BlobMeters(self)
         self._begun: dict[str, datetime] = {}
 
     def logged(self, records: Sequence[Record]) -> None:

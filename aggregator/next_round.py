@@ -5,7 +5,6 @@ A round of one gradient step is over sooner than three more calls are answered, 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Final
 
@@ -51,8 +50,8 @@ async def _model_of(
     if current is None or current.offer is not offer:
         return None  # it closed just now
     digest = current.round.plan.model
-    path = submissions.model_path(silo, digest)
-    if path.stat().st_size > MODEL_BYTES_MAX:
+    blob, size = submissions.model_blob(silo, digest)
+    if size > MODEL_BYTES_MAX:
         return None
-    raw = await asyncio.to_thread(path.read_bytes)
+    raw = await blob.fetch()
     return CarriedModel(digest=digest, raw=base64.b64encode(raw))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.blob_store import Blob
 from aggregator.schemes.flow import StretchOfSum
 from aggregator.server_memory import RoundMemory
 from aggregator.server_step import NOTHING, STEPS, Further, Opened
@@ -39,11 +39,11 @@ class SumImplausible(SealsumError):
 async def open_sum(
     cleared: ClearedCohort,
     total_of: StretchOfSum,
-    model_in: Path,
+    model_in: Blob,
     write: Callable[[bytes], object],
     memory: RoundMemory,
     further: Further = NOTHING,
-    first: Path | None = None,
+    first: Blob | None = None,
 ) -> None:
     """Open the one sum of a round and write the model that follows from it.
 
@@ -111,7 +111,7 @@ class _Weighed:
         return (0 if start == 0 else int(self.sent[start])), ends
 
 
-def _step(part: _Weighed, model_in: Path, memory: RoundMemory) -> bytes:
+def _step(part: _Weighed, model_in: Blob, memory: RoundMemory) -> bytes:
     """The new model's bytes of one stretch (the weight coordinate is not part of a model)."""
     plan, piece, survivors, per = part.plan, part.piece, part.survivors, part.plan.vector.per_element
     first = per * piece.start
@@ -144,7 +144,7 @@ def _step(part: _Weighed, model_in: Path, memory: RoundMemory) -> bytes:
     return bytes(stepped)
 
 
-def _sent(cleared: ClearedCohort, model_in: Path, first: Path | None) -> NDArray[np.intp] | None:
+def _sent(cleared: ClearedCohort, model_in: Blob, first: Blob | None) -> NDArray[np.intp] | None:
     """The coordinates that the round sums. Where it is not all, this takes memory by the model."""
     plan, job = cleared.admitted.plan, cleared.admitted.job
     if plan.sent is None:
@@ -155,5 +155,5 @@ def _sent(cleared: ClearedCohort, model_in: Path, first: Path | None) -> NDArray
     return None if sent is None else sent.coordinates
 
 
-def _read_model(path: Path, start: int, length: int) -> NDArray[np.float32]:
-    return np.fromfile(path, dtype="<f4", count=length, offset=FLOAT_BYTES * start)
+def _read_model(model: Blob, start: int, length: int) -> NDArray[np.float32]:
+    return np.frombuffer(model.read_range(FLOAT_BYTES * start, FLOAT_BYTES * length), dtype="<f4")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aggregator.blobs import Directory, read_chunks, sha256_of
+from aggregator.blob_store import Blobs
+from aggregator.blobs import sha256_of
 from privacy.errors import Unprocessable
 from privacy.ids import Context, Digest, SiloId
 from privacy.secagg.validity.field import FIELD_BYTES, from_bytes
@@ -19,7 +20,7 @@ def part_name(index: int, name: str = "") -> str:
 
 
 def check_parts(
-    files: Directory, ctx: Context, silo: SiloId, names: Sequence[str], parts: Sequence[Digest]
+    files: Blobs, ctx: Context, silo: SiloId, names: Sequence[str], parts: Sequence[Digest]
 ) -> None:
     """Whether every part that a manifest names is here, byte for byte; hashes files, so run it in a thread.
 
@@ -31,12 +32,12 @@ def check_parts(
         listed = ", ".join(str(index) for index in missing[:MISSING_NAMED])
         raise Unprocessable(f"manifest.parts: {len(missing)} missing, send them and commit again: {listed}")
     for index, (name, digest) in enumerate(zip(names, parts, strict=True)):
-        if sha256_of(read_chunks(files.path(ctx, silo, name))) != digest:
+        if sha256_of(files.chunks(ctx, silo, name)) != digest:
             raise Unprocessable(f"manifest.parts: part {index} here is not the one the manifest names")
 
 
 def check_field_parts(
-    files: Directory, ctx: Context, silo: SiloId, names: Sequence[str], parts: Sequence[Digest]
+    files: Blobs, ctx: Context, silo: SiloId, names: Sequence[str], parts: Sequence[Digest]
 ) -> None:
     """``check_parts`` for field elements: also each is below p, or a later step would fail for everybody.
 

@@ -26,7 +26,7 @@ from privacy.wire.messages import PART_BYTES
 
 PATIENCE_S: Final = 8.0
 """A share server that restarts within this time costs no round."""
-RETRIED: Final = frozenset({502, 503, 504})
+RETRIED: Final = frozenset({502, 503, 504, 507})
 TIMEOUT: Final = httpx.Timeout(60.0, connect=5.0)
 _PROBLEM_BYTES: Final = 1 << 16
 _OVER: Final[dict[Step, str]] = {1: "shares", 2: "proofs"}

@@ -18,7 +18,7 @@ from typing import Final
 
 from sqlalchemy import delete, insert, select, update
 
-from aggregator.blobs import Directory
+from aggregator.blob_store import Blobs
 from aggregator.job_rows import OPEN_STATES, JobRow, endorsed_charter, job_row, jobs_beyond
 from aggregator.store import Reader, Store, Writer
 from aggregator.tables import (
@@ -51,7 +51,7 @@ _ALL_JOBS: Final = 1_000_000
 class Retention:
     """One aggregator's. Touched on one event loop only."""
 
-    def __init__(self, store: Store, models_: Directory, now: Callable[[], float]) -> None:
+    def __init__(self, store: Store, models_: Blobs, now: Callable[[], float]) -> None:
         """``now`` is in Unix seconds. Finishes what a crash left."""
         self._store = store
         self._models = models_
@@ -152,7 +152,7 @@ class Retention:
         if not left:
             return
         for digest in {one for digests in left.values() for one in digests} - wanted:
-            self._models.path(digest).unlink(missing_ok=True)
+            self._models.scrub(digest)
         with self._store.write() as transaction:
             done = update(expired_jobs).where(expired_jobs.c.job.in_(left)).values(files_left="[]")
             transaction.connection.execute(done)

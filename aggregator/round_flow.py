@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Collection, Mapping
 
+from aggregator.blob_store import Blob
 from aggregator.charter_change import leave_out_revoked
 from aggregator.desk import Desk
 from aggregator.desk_rows import DeskJournal
@@ -157,9 +158,9 @@ class RoundFlow:
         first = opened.cleared.admitted.job.initial_model
         memories = self._state.optimizers
         with self._state.models.draft() as draft, memories.of_round(plan, first) as memory:
-            model_in = self._state.models.path(plan.model)
+            model_in = Blob(self._state.models, (plan.model,))
             further = await open_further(opened.cleared, opened.total)
-            since = self._state.models.path(first)
+            since = Blob(self._state.models, (first,))
             await open_sum(opened.cleared, opened.total, model_in, draft.write, memory, further, since)
             model_out = await asyncio.to_thread(
                 draft.digest, lambda chunks: digest_under(plan.architecture, chunks)
@@ -169,7 +170,7 @@ class RoundFlow:
         survivors = opened.cleared.survivors
         publish(self._state, round_, survivors, model_out, further, _milliseconds(started))
         if model_out != plan.model:
-            memories.forget(plan.job_digest, plan.model)
+            await asyncio.to_thread(memories.forget, plan.job_digest, plan.model)
 
     async def resume(self, round_: Round, started: float) -> None:
         """Publish a round whose opening is on record and whose model is not.

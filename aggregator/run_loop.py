@@ -19,7 +19,7 @@ from aggregator.calling import Called, Calling
 from aggregator.charter_change import enter_charter
 from aggregator.ending import abort, fail_job
 from aggregator.job_rows import OPEN_STATES, JobRow, budget_refusers, job_row, open_job_digests, open_jobs
-from aggregator.not_now import DatabaseAway
+from aggregator.not_now import BlobsAway, DatabaseAway, StorageFull
 from aggregator.readiness import Judged
 from aggregator.resuming import left_open, plan_of
 from aggregator.round import Round
@@ -33,6 +33,7 @@ from privacy.ids import Context, Digest, PartyId, SiloId
 RESTARTED = "aggregator restarted"
 _A_LONG_TIME_S = 3600.0
 _SCRUB_PATIENCE_S = 10.0
+_STORAGE_PAUSE_S = 5.0
 _log = logging.getLogger("sealsum.aggregator")
 
 
@@ -56,8 +57,9 @@ class RunLoop:
         self._scrubbing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until the process drains. Where the database goes away, what was going on is taken up once it is
-        back, as after a restart; until then nothing is decided.
+        """Until the process drains. Where the database or the store of parts and models goes away,
+        or is full, what was going on is taken up once it is back, as after a restart; until then nothing is
+        decided.
 
         Raises:
             DatabaseAway: it has been away for longer than the operator allows.
@@ -69,6 +71,9 @@ class RunLoop:
                 try:
                     await self.recover()
                     await self._work()
+                except (StorageFull, BlobsAway) as away:
+                    _log.error("storage_away", extra={"reason": str(away)})
+                    await self._state.bell.wait_for(lambda: None, _STORAGE_PAUSE_S)
                 except DatabaseAway as away:
                     _log.error("database_away", extra={"reason": str(away)})
                     await self._database_back()

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.blobs import Directory, Draft
+from aggregator.blob_store import Blobs, Draft
 from aggregator.server_step import Moment, Reals, first_slots, slots_of
 from privacy.errors import Unprocessable
 from privacy.ids import Digest
@@ -29,7 +28,7 @@ class RoundMemory:
     """One round's: what was remembered, and what will be."""
 
     def __init__(
-        self, plan: RoundPlan, averaged: int, directory: Directory, fresh: bool, drafts: Mapping[str, Draft]
+        self, plan: RoundPlan, averaged: int, directory: Blobs, fresh: bool, drafts: Mapping[str, Draft]
     ) -> None:
         self.moment = Moment(plan.round, plan.rounds, averaged)
         self._plan = plan
@@ -43,14 +42,13 @@ class RoundMemory:
         if self._fresh:
             return first_slots(model, self._server)
         return {
-            name: np.fromfile(
-                self._directory.path(self._plan.job_digest, self._plan.model, name),
-                "<f8",
-                count=len(model),
-                offset=_REAL_BYTES * start,
-            )
+            name: np.frombuffer(self._stretch(name, start, len(model)), "<f8")
             for name in slots_of(self._server)
         }
+
+    def _stretch(self, name: str, start: int, length: int) -> bytes:
+        where = (self._plan.job_digest, self._plan.model, name)
+        return self._directory.read_range(_REAL_BYTES * start, _REAL_BYTES * length, *where)
 
     def write(self, slots: Mapping[str, Reals]) -> None:
         """Append the next stretch."""
@@ -71,8 +69,8 @@ class RoundMemory:
 class ServerMemory:
     """The memories of an aggregator's running jobs."""
 
-    def __init__(self, root: Path) -> None:
-        self._directory = Directory(root)
+    def __init__(self, directory: Blobs) -> None:
+        self._directory = directory
 
     @contextmanager
     def of_round(self, plan: RoundPlan, first: Digest) -> Iterator[RoundMemory]:
@@ -88,7 +86,7 @@ class ServerMemory:
             if not all(self._directory.exists(*where, name) for name in (*names, _COUNT)):
                 raise Unprocessable(
                     f"job {plan.job}: what its optimiser remembers of the last round is gone from "
-                    f"{self._directory.path(*where)}; restore the aggregator's state, or submit the job anew"
+                    f"optimizers/{'/'.join(where)}; restore the aggregator's state, or submit the job anew"
                 )
             averaged = int(self._directory.read(*where, _COUNT))
         with ExitStack() as stack:

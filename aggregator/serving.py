@@ -16,6 +16,7 @@ from aggregator.lease import Lease
 from aggregator.logs import log_to_stderr
 from aggregator.meters import Counting, ServerMeters
 from aggregator.operators.admitting import server_context
+from aggregator.orphan_rules import aggregator_collector, share_server_collector
 from aggregator.peers import post_renewal
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings, load_settings
 from aggregator.standby import turn, while_held
@@ -52,7 +53,12 @@ def _aggregate(
     server.state.store.sinks.start()
     meters = ServerMeters("aggregator", settings.state_dir)
     state = server.state
-    health = ServerHealth(settings, meters, state.store, lambda: state.held.charter, state)
+    health = ServerHealth(settings, meters, state.store, lambda: state.held.charter, state, server.stores)
+    collector = aggregator_collector(settings, state.store, server.stores)
+
+    async def work() -> None:
+        await collector.beside(server.loop.run, meters.blobs)
+
     upkeep = upkeep_of(settings, server.identity, meters)
     with listening(settings, health), upkeep:
         uvloop.run(
@@ -62,7 +68,7 @@ def _aggregate(
                 listener or bind(settings.address),
                 drain_s=settings.drain_s,
                 on_drain=server.state.bell.silence,
-                beside=server.loop.run if lease is None else lambda: while_held(lease, server.loop.run),
+                beside=work if lease is None else lambda: while_held(lease, work),
                 on_ready=lambda _: _ready(health, upkeep),
             )
         )
@@ -81,7 +87,10 @@ def run_share_server(config: Path) -> None:
     server = assemble_share_server(settings)
     server.store.sinks.start()
     meters = ServerMeters("share_server", settings.state_dir)
-    health = ServerHealth(settings, meters, server.store, lambda: server.charters.charter)
+    health = ServerHealth(
+        settings, meters, server.store, lambda: server.charters.charter, stores=server.stores
+    )
+    collector = share_server_collector(settings, server.store, server.stores)
     upkeep = upkeep_of(settings, server.identity, meters)
     with listening(settings, health), upkeep:
         uvloop.run(
@@ -90,7 +99,8 @@ def run_share_server(config: Path) -> None:
                 server_context(settings, server.identity),
                 bind(settings.address),
                 drain_s=settings.drain_s,
-                on_drain=lambda: None,  # it has no long-polls
+                on_drain=collector.stop,  # it has no long-polls
+                beside=lambda: collector.run(meters.blobs),
                 on_ready=lambda _: _ready(health, upkeep),
             )
         )

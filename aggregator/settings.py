@@ -10,6 +10,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from aggregator.blob_settings import BlobSettings
 from aggregator.database import checked_url
 from aggregator.operators.settings import OidcSettings, OperatorsSettings
 from policies.audit_sinks.settings import WAIT_S, Sinks, WaitSeconds, sinks_or_default
@@ -54,7 +55,17 @@ class ServerSettings(Frozen):
     """Where to fetch it from instead: the registrar's ``/v1/charter``."""
     registrar_url: Annotated[str, Field(pattern=r"^https://[^\s/]+$")] | None = None
     """Where the certificate is renewed; what the invitation said if left out."""
+    blobs: BlobSettings | None = None
+    """A bucket for parts and models instead of folders in ``state_dir``."""
     storage_bytes_max: Bytes = 64 * _GIB
+    """Of parts and models."""
+    silo_bytes_max: Bytes | None = None
+    """Of parts of one silo at a time; no limit of its own if left out."""
+    silo_parts_max: Annotated[int, Field(ge=1)] | None = None
+    """How many parts of one silo at a time."""
+    collect_after_s: Annotated[float, Field(ge=60, le=_DAYS_90_S)] = 24 * 3600.0
+    """A file that nothing in the database knows is deleted once it is so old."""
+    collect_every_s: Annotated[float, Field(ge=1, le=_DAYS_90_S)] = 3600.0
     drain_s: Seconds = 20.0
     """Longest wait for requests in flight at SIGTERM."""
     operators: OperatorsSettings | None = None
@@ -174,7 +185,7 @@ def _resolved(raw: dict[str, Any], base: Path) -> dict[str, Any]:
     paths: dict[str, Any] = {
         name: str(base / raw[name]) for name in ("state_dir", "charter") if isinstance(raw.get(name), str)
     }
-    for section in ("operators", "oidc"):
+    for section in ("operators", "oidc", "blobs"):
         given = raw.get(section)
         if isinstance(given, dict) and isinstance(given.get("ca"), str):
             paths[section] = {**given, "ca": str(base / given["ca"])}

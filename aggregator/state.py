@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from aggregator.blobs import Directory
+from aggregator.blob_store import Blobs
 from aggregator.desk import Desk
 from aggregator.held_charter import HeldCharter
 from aggregator.ledger_heads import witness
@@ -78,10 +78,10 @@ class AggregatorState:
     identity: Identity
     charters: Succession
     store: Store
-    models: Directory
-    parts: Directory
+    models: Blobs
+    parts: Blobs
     """What silos upload here, where the scheme has no share servers: <ctx>/<silo>/<part>."""
-    sums: Directory
+    sums: Blobs
     """What comes of it, by scheme: <ctx>/<name>/<part>."""
     optimizers: ServerMemory
     """What server steps remember from round to round."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aggregator.attack_results import attacked
-from aggregator.blobs import read_chunks
+from aggregator.blob_store import Blob
 from aggregator.job_rows import (
     add_job,
     add_model,
@@ -23,6 +22,7 @@ from aggregator.job_rows import (
     open_jobs,
 )
 from aggregator.job_view import JobViews
+from aggregator.not_now import NotNow
 from aggregator.received import open_from, open_job, open_manifest
 from aggregator.round import Answer
 from aggregator.schemes.flow import admit_submission
@@ -69,17 +69,26 @@ class Submissions:
             raise TooLarge(f"storage: expected at most {self._storage_bytes_max} bytes of models; it is full")
         under = partial(digest_under, architecture)
         new = await self._state.models.receive(body, digest, under, digest, limit=limit, exact=False)
-        size = self._state.models.path(digest).stat().st_size
+        self._add_model(digest, architecture)
+        return new
+
+    def _add_model(self, digest: Digest, architecture: Digest) -> None:
+        """Give a model that is here its row. Looking and writing are one step on the event loop, as are the
+        collector's, so a row's blob is never taken for an orphan."""
+        models = self._state.models
+        try:
+            size = models.size(digest)
+        except NotFound as error:
+            raise NotNow(f"model {digest[:16]}…: it was collected while it came; send it again") from error
         if size % FLOAT_BYTES:
             # It has no row, so no limit would ever count it.
-            self._state.models.path(digest).unlink(missing_ok=True)
+            models.scrub(digest)
             raise Unprocessable(f"model: expected a multiple of {FLOAT_BYTES} bytes, got {size}")
         with self._state.store.write() as transaction:
             add_model(transaction, digest, architecture, size, published=False)
-        return new
 
-    def model_path(self, reader: Reader, digest: Digest) -> Path:
-        """The file of a model that this reader may have.
+    def model_blob(self, reader: Reader, digest: Digest) -> tuple[Blob, int]:
+        """A model that this reader may have, and its bytes.
 
         A job's intermediate models stay with the silos where the threat model releases at the job's end.
 
@@ -95,7 +104,7 @@ class Submissions:
                 ended = is_final_model(view, digest)
                 tried = attacked(self._state, view, digest) if reader.role == "researcher" else ()
                 check_reader(held.policy, held.charter, reader, job_ended=ended, attacked=tried)
-        return self._state.models.path(digest)
+        return Blob(self._state.models, (digest,)), int(row.size)
 
     async def submit_job(self, researcher: PartyId, envelope: Envelope) -> tuple[JobId, bool]:
         """Queue a job; the flag says whether it is new. Checks, in this order:
@@ -289,6 +298,6 @@ class Submissions:
         expected = FLOAT_BYTES * terms.parameters
         if row.size != expected:
             raise Unprocessable(f"{field}: expected {expected} bytes, got {row.size}")
-        for chunk in read_chunks(self._state.models.path(digest)):
+        for chunk in self._state.models.chunks(digest):
             if not np.all(np.isfinite(np.frombuffer(chunk, dtype="<f4"))):
                 raise Unprocessable(f"{field}: expected finite parameters")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from aggregator.blob_store import Blob
 from aggregator.blobs import sha256_of
 from aggregator.parts import part_name
 from aggregator.schemes.flow import SchemeFlow
@@ -41,7 +42,7 @@ class Uploads:
         """Store a file of a silo; True if it is new, False if these bytes were here.
 
         Raises:
-            as ``size``; Conflict: other bytes came first. TooLarge, Unprocessable: see ``Directory.receive``.
+            as ``size``; Conflict: other bytes came first. TooLarge, Unprocessable: see ``Blobs.receive``.
         """
         limit = self.size(ctx, silo, name, index)
         segments = (ctx, silo, part_name(index, name))
@@ -51,7 +52,7 @@ class Uploads:
             if ctx in self._state.coming_back:
                 raise over_or_coming_back(self._state, ctx)
             # The round ended while these bytes arrived: its scrubbing is done again.
-            self._state.parts.scrub(ctx)
+            await asyncio.to_thread(self._state.parts.scrub, ctx)
             raise OutOfOrder("round: it ended while this file arrived")
         return new
 
@@ -62,9 +63,9 @@ class Uploads:
             OutOfOrder, NotAllowed, NotFound: it has none, or not now, or not for this silo.
         """
         current = self._open_round(ctx, silo)
-        path = self._scheme(current).download(current, silo, name, index)
+        blob: Blob = self._scheme(current).download(current, silo, name, index)
         with self._state.presence.call(silo):
-            return await asyncio.to_thread(path.read_bytes)
+            return await blob.fetch()
 
     async def inbox(
         self, ctx: Context, silo: SiloId, step: str, seconds: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Depends, FastAPI, Query, Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from aggregator.charter_change import CharterChange
 from aggregator.evidence import job_evidence
@@ -42,6 +42,7 @@ from aggregator.web_common import (
 )
 from aggregator.web_guard import AggregatorRoute
 from aggregator.web_instance import one_instance
+from aggregator.web_ranges import blob_response
 from policies.explain import explain
 from privacy.ids import HEX32_PATTERN, Digest, SiloId
 from privacy.roster import Member
@@ -53,8 +54,6 @@ Version = Annotated[int, Query(ge=0)]
 Position = Annotated[int, Query(ge=0, le=2**53 - 1)]
 """Of a job in the queue."""
 Wait = Annotated[float, Query(ge=0, le=86400)]
-SMALL_MODEL_BYTES: Final = 1 << 20
-"""Below this a model is answered in one piece, without a thread for its file."""
 
 
 def aggregator_app(
@@ -91,12 +90,9 @@ def aggregator_app(
         return Response(status_code=201 if new else 200)
 
     @app.get("/v1/models/{digest}")
-    async def get_model(digest: DigestPath, reader: AnyoneCalling) -> Response:
+    async def get_model(request: Request, digest: DigestPath, reader: AnyoneCalling) -> Response:
         judged = reader if isinstance(reader, Member) else PersonReading(reader.name, reader.legal_entity)
-        path = submissions.model_path(judged, digest)
-        if path.stat().st_size <= SMALL_MODEL_BYTES:
-            return Response(path.read_bytes(), media_type="application/octet-stream")
-        return FileResponse(path, media_type="application/octet-stream")
+        return await blob_response(request, *submissions.model_blob(judged, digest), digest)
 
     @app.post("/v1/jobs")
     async def post_job(request: Request, researcher: Caller) -> Response:

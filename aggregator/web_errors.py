@@ -57,7 +57,10 @@ def install_problems(app: FastAPI, on_refused: OnRefused | None = None) -> None:
             _log.warning("request_refused", extra=_fields(request, status, kind))
             if on_refused is not None:
                 on_refused(_refused(request, status, kind, detail))
-        return problem(status, kind, title, detail, request_id_of(request), extra)
+        answer = problem(status, kind, title, detail, request_id_of(request), extra)
+        if isinstance(error, NotNow) and error.retry_after_s:
+            answer.headers["Retry-After"] = str(error.retry_after_s)
+        return answer
 
     async def http_refusal(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -123,7 +126,7 @@ def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
     if isinstance(error, PeerFault):
         return error.status, error.kind, error.kind.replace("-", " "), {}
     if isinstance(error, NotNow):
-        return 503, "not-now", "not now", {}
+        return error.status, error.kind, error.kind.replace("-", " "), {}
     return 500, "internal", "internal error", {}
 
 

@@ -99,7 +99,7 @@ def share_server_app(server: ShareServer, store: Store, people: People, witnesse
 
     @app.get("/v1/rounds/{ctx}/opening/{index}")
     async def opening(ctx: ContextPath, index: IndexPath) -> Response:
-        return Response(server.opening_part(ctx, index), media_type="application/octet-stream")
+        return Response(await server.opening_part(ctx, index), media_type="application/octet-stream")
 
     @app.post("/v1/rounds/{ctx}/finish")
     async def finish(request: Request, ctx: ContextPath) -> Response:

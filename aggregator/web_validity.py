@@ -65,7 +65,8 @@ def add_validity_routes(app: FastAPI, server: ShareServer) -> None:
 
     @app.get("/v1/rounds/{ctx}/checks/{silo}")
     async def get_check(ctx: ContextPath, silo: PartyPath) -> Response:
-        return Response(server.checking.check_bytes(ctx, SiloId(silo)), media_type="application/octet-stream")
+        raw = await server.checking.check_bytes(ctx, SiloId(silo))
+        return Response(raw, media_type="application/octet-stream")
 
     @app.put("/v1/rounds/{ctx}/checks/{silo}/{of}")
     async def put_check(request: Request, ctx: ContextPath, silo: PartyPath, of: PartyPath) -> Response:

@@ -21,7 +21,7 @@ from privacy.errors import (
 
 MAX_PROBLEM_BYTES: Final = 1 << 16
 _MAX_WORDS: Final = 2000
-_UNREACHABLE_STATUSES: Final = frozenset({502, 503, 504})
+_UNREACHABLE_STATUSES: Final = frozenset({502, 503, 504, 507})
 _FAULTS: Final[tuple[type[PeerFault], ...]] = (
     MalformedMessage,
     SignatureRejected,

@@ -11,7 +11,7 @@ import hashlib
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -29,17 +29,17 @@ from tenacity import (
 from tenacity.nap import sleep_using_event
 
 from privacy.canonical import canonical_bytes
-from privacy.errors import ConfigurationError, MalformedMessage, TooLarge
+from privacy.errors import ConfigurationError, MalformedMessage
 from privacy.instance import HEADER, Instance
 from privacy.keystore import Identity
 from privacy.wire.envelope import MAX_ENVELOPE_BYTES, Envelope, parse_envelope, parse_envelopes
+from silo_agent.downloads import CHUNK_BYTES, Download, limited
 from silo_agent.egress import Egress
 from silo_agent.inspection import named_inspection, why_no_answer
 from silo_agent.problems import MAX_PROBLEM_BYTES, Unreachable, fault_from
 
 T = TypeVar("T")
 
-_CHUNK_BYTES: Final = 1 << 20
 _LONG_POLL_GRACE_S: Final = 15.0
 
 
@@ -154,17 +154,21 @@ class FederationClient:
     def stream_to(
         self, path: str, destination: Path, *, limit: int, params: Mapping[str, str] | None = None
     ) -> int:
-        """GET a large body into a file (overwritten on a retry); returns its bytes.
+        """GET a large body into a file, from where it broke on a retry; returns its bytes.
 
         Raises:
             PeerFault: as ``get_bytes``.
         """
 
+        download = Download(destination, limit, path)
+
         def receive() -> int:
-            with self._http.stream("GET", self.base_url + path, params=params) as response:
+            asked = download.headers()
+            with self._http.stream("GET", self.base_url + path, params=params, headers=asked) as response:
+                if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    raise download.begin_anew()
                 self._raise_for_fault(response, path)
-                with destination.open("wb") as file:
-                    return sum(file.write(chunk) for chunk in _limited(response, limit, path))
+                return download.take(response, limited(response, limit, path))
 
         return self._patiently(receive, path)
 
@@ -174,7 +178,7 @@ class FederationClient:
         def send() -> None:
             with source.open("rb") as file:
                 headers = {"Content-Length": str(source.stat().st_size)}
-                chunks = iter(lambda: file.read(_CHUNK_BYTES), b"")
+                chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
                 with self._http.stream(
                     "PUT", self.base_url + path, content=chunks, params=params, headers=headers
                 ) as response:
@@ -238,7 +242,7 @@ class FederationClient:
                 timeout=timeout or self._timeout_s,
             ) as response:
                 self._raise_for_fault(response, path)
-                return response.status_code, b"".join(_limited(response, limit, path))
+                return response.status_code, b"".join(limited(response, limit, path))
 
         return self._patiently(once, path)
 
@@ -261,21 +265,9 @@ class FederationClient:
     def _raise_for_fault(self, response: httpx.Response, path: str) -> None:
         if response.is_success:
             return
-        body = b"".join(_limited(response, MAX_PROBLEM_BYTES, path))
+        body = b"".join(limited(response, MAX_PROBLEM_BYTES, path))
         fault = fault_from(f"{self._host}{path}", response.status_code, body)
         raise named_inspection(fault, response, self._ours) or fault
-
-
-def _limited(response: httpx.Response, limit: int, path: str) -> Iterator[bytes]:
-    """The body's chunks within ``limit`` bytes; never packed ones, which are in memory before they count."""
-    if (coding := response.headers.get("content-encoding", "identity")) != "identity":
-        raise MalformedMessage(f"{path}: expected a body as it is, got one in {coding}")
-    received = 0
-    for chunk in response.iter_bytes(_CHUNK_BYTES):
-        received += len(chunk)
-        if received > limit:
-            raise TooLarge(f"{path}: expected at most {limit} bytes, got more")
-        yield chunk
 
 
 def _may_pass(error: BaseException) -> bool:

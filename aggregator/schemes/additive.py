@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
+from aggregator.blob_store import Blob
 from aggregator.blobs import checked
 from aggregator.charter_change import bring_charter
 from aggregator.peers import ServerRefused, ServerUnreachable, ShareServers
@@ -56,7 +56,7 @@ class AdditiveFlow:
         """Nothing of an update is sent here."""
         raise Unprocessable(f"{name}: updates go to the share servers of the plan, none of them here")
 
-    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Path:
+    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Blob:
         """Nothing is fetched here but models."""
         raise NotFound(f"{name}: there is no such file in a round with share servers")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
+from aggregator.blob_store import Blob
 from aggregator.ledger_heads import witnessed_head
 from aggregator.refused_updates import note_refused_update
 from aggregator.round import Event, Round
@@ -61,7 +61,7 @@ class SchemeFlow(Protocol):
             Unprocessable: the scheme knows no such file. OutOfOrder, NotAllowed: not now, or not this silo.
         """
 
-    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Path:
+    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Blob:
         """Where file ``index`` of a kind lies that this silo may fetch now.
 
         Raises:

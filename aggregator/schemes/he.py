@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
+from aggregator.blob_store import Blob
 from aggregator.job_rows import model_bytes_held
 from aggregator.key_rows import key_id
 from aggregator.parts import check_parts, part_name
@@ -67,13 +67,13 @@ class HeFlow:
             return stretch(part, vectors.lengths[vector]).size
         raise Unprocessable(f"{name}: expected {UPDATE} or {OPENED}")
 
-    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Path:
+    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Blob:
         """The encrypted sum, for those whose update is in it."""
         plan = current.round.plan
         if name != SUM or index >= vectors_of(plan).places(partial(he_part_count, _row(plan))).total:
             raise NotFound(f"{name} {index}: there is no such file in this scheme")
         self._is_open_for(current, silo, name)
-        return self._state.sums.path(current.ctx, part_name(index, SUM))
+        return Blob(self._state.sums, (current.ctx, part_name(index, SUM)))
 
     async def announce(self, current: OpenRound) -> None:
         """Nobody else admits the round; here there must be room for ciphertexts, their sum and what it says.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from aggregator.blobs import Directory
+from aggregator.blob_store import Blobs
 from aggregator.parts import part_name
 from privacy.canonical import sha256_hex
 from privacy.errors import MalformedMessage, SealsumError, Unprocessable
@@ -26,8 +26,8 @@ class AddingUp:
 
     def __init__(
         self,
-        updates: Directory,
-        sums: Directory,
+        updates: Blobs,
+        sums: Blobs,
         plan: RoundPlan,
         survivors: Mapping[SiloId, CiphertextManifest],
     ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aggregator.blobs import Directory
+from aggregator.blob_store import Blobs
 from aggregator.parts import check_parts, part_name
 from aggregator.received import open_from
 from aggregator.state import AggregatorState
@@ -34,7 +34,7 @@ OPENED: Final = "opened"
 class Agreement:
     """The digests of the opened sum's parts, and who vouches for them."""
 
-    files: Directory
+    files: Blobs
     context: Context
     silos: tuple[SiloId, ...]
     parts: tuple[Digest, ...]

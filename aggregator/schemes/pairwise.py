@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from aggregator.blob_store import Blob
 from aggregator.job_rows import model_bytes_held
 from aggregator.parts import part_name
 from aggregator.received import open_from
@@ -68,7 +68,7 @@ class PairwiseFlow:
             raise NotAllowed(f"{PARTS}: silo {silo} dealt no shares, so its masks could not come off")
         return piece.size
 
-    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Path:
+    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Blob:
         """Nothing is fetched but the inboxes of steps."""
         raise NotFound(f"{name}: there is no such file in this scheme")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aggregator.blobs import Directory
+from aggregator.blob_store import Blob, Blobs
 from aggregator.job_rows import model_bytes_held
 from aggregator.parts import part_name
 from aggregator.received import open_from
@@ -79,7 +79,7 @@ class ThresholdFlow:
         terms = self._terms(current.round.plan)
         return threshold_stretch(terms.row, index, terms.vector_length).half_bytes(terms.row)
 
-    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Path:
+    def download(self, current: OpenRound, silo: SiloId, name: str, index: int) -> Blob:
         """Every holder's masks, for every holder: holder h of the key, part p is number h · parts + p."""
         if name != MASKS:
             raise NotFound(f"{name}: expected {MASKS}")
@@ -90,7 +90,7 @@ class ThresholdFlow:
         holder, part = divmod(index, threshold_part_count(terms.row, terms.vector_length))
         if holder >= len(holders):
             raise NotFound(f"{name} {index}: there is no such file")
-        return self._state.parts.path(current.ctx, holders[holder], part_name(part, MASKS))
+        return Blob(self._state.parts, (current.ctx, holders[holder], part_name(part, MASKS)))
 
     async def announce(self, current: OpenRound) -> None:
         """Nobody else admits the round; here it must have terms, and room for what silos send.
@@ -180,8 +180,8 @@ class ThresholdFlow:
 class RoundFiles:
     """One round's ciphertexts, their sum and what it opens to, on disk; memory holds one part of each."""
 
-    parts: Directory
-    sums: Directory
+    parts: Blobs
+    sums: Blobs
     closed: ManifestsClosed
 
     def add(self, state: AggregatorState) -> Envelope:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from aggregator.blobs import Directory
+from aggregator.blob_store import Blobs
 from aggregator.parts import MISSING_NAMED, part_name
 from aggregator.received import open_from
 from aggregator.schemes.flow import admit_submission
@@ -157,9 +157,7 @@ class ThresholdSteps:
             raise Unprocessable(f"{step}: silo {silo} does not go on ({rule}); without it nothing opens")
 
 
-def _check_ciphertexts(
-    files: Directory, closed: ManifestsClosed, manifest: Verified[CiphertextManifest]
-) -> None:
+def _check_ciphertexts(files: Blobs, closed: ManifestsClosed, manifest: Verified[CiphertextManifest]) -> None:
     """Whether both halves of each part are here, as signed, and polynomials. Reads all: in a thread.
 
     Raises:
@@ -174,7 +172,7 @@ def _check_ciphertexts(
         check_upload(manifest, closed.terms, index, bodies, masks)
 
 
-def _check_partials(files: Directory, closed: ManifestsClosed, partial: Verified[PartialDecryption]) -> None:
+def _check_partials(files: Blobs, closed: ManifestsClosed, partial: Verified[PartialDecryption]) -> None:
     """Whether each part of a partial decryption is here, as signed. Reads all: in a thread.
 
     Raises:
@@ -187,7 +185,7 @@ def _check_partials(files: Directory, closed: ManifestsClosed, partial: Verified
             raise Unprocessable(f"{PARTIALS} of silo {silo}: part {index} here is not the one it signed")
 
 
-def _refuse_missing(files: Directory, closed: ManifestsClosed, silo: SiloId, name: str, count: int) -> None:
+def _refuse_missing(files: Blobs, closed: ManifestsClosed, silo: SiloId, name: str, count: int) -> None:
     ctx = closed.terms.context
     missing = [index for index in range(count) if not files.exists(ctx, silo, part_name(index, name))]
     if missing:

@@ -85,7 +85,7 @@ class Checking:
             # (4)
             with self._state.parts.draft() as draft:
                 draft.write(raw)
-                draft.commit(ctx, silo, check_name(self._state.me))
+                await asyncio.to_thread(draft.commit, ctx, silo, check_name(self._state.me))
             check = CheckManifest(
                 server=self._state.me,
                 silo=silo,
@@ -99,7 +99,7 @@ class Checking:
                 transaction.set_phase(ctx, phase)
             return signed
 
-    def check_bytes(self, ctx: Context, silo: SiloId) -> bytes:
+    async def check_bytes(self, ctx: Context, silo: SiloId) -> bytes:
         """This server's check of a silo.
 
         Raises:
@@ -109,7 +109,7 @@ class Checking:
             follow(view.phase(ctx), "check")
             if view.message(ctx, "validity_check", silo) is None:
                 raise NotFound(f"check of {silo}: there is none yet")
-        return self._state.parts.read(ctx, silo, check_name(self._state.me))
+        return await self._state.parts.fetch(ctx, silo, check_name(self._state.me))
 
     def check_size(self, ctx: Context, silo: SiloId, server: ServerId) -> int:
         """Bytes of another server's check; asked before a byte of it is read.
@@ -135,7 +135,7 @@ class Checking:
 
         Raises:
             as ``check_size``. Conflict: other bytes came first. TooLarge, Unprocessable: see
-                ``Directory.receive``.
+                ``Blobs.receive``.
         """
         size = self.check_size(ctx, silo, server)
         name = check_name(server)
@@ -143,7 +143,7 @@ class Checking:
         with self._state.store.read() as view:
             if view.phase(ctx) == "finished":
                 # The round ended while these bytes arrived: its scrubbing is done again.
-                self._state.parts.scrub(ctx)
+                await asyncio.to_thread(self._state.parts.scrub, ctx)
                 raise OutOfOrder("round: it ended while this check arrived")
         return new
 

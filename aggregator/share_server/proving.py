@@ -55,14 +55,14 @@ class ProofIntake:
 
         Raises:
             as ``witness_size``. Conflict: other bytes came first. TooLarge, Unprocessable: see
-                ``Directory.receive``.
+                ``Blobs.receive``.
         """
         size = self.witness_size(ctx, silo)
         new = await self._state.parts.receive(body, digest, sha256_of, ctx, silo, WITNESS, limit=size)
         with self._state.store.read() as view:
             if view.phase(ctx) == "finished":
                 # The round ended while these bytes arrived: its scrubbing is done again.
-                self._state.parts.scrub(ctx)
+                await asyncio.to_thread(self._state.parts.scrub, ctx)
                 raise OutOfOrder("round: it ended while this witness arrived")
         return new
 

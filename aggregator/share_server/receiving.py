@@ -61,7 +61,7 @@ class ShareIntake:
 
         Raises:
             OutOfOrder: the round is frozen. Conflict: other bytes came first.
-            TooLarge, Unprocessable: see ``Directory.receive``.
+            TooLarge, Unprocessable: see ``Blobs.receive``.
         """
         size = self.part_size(ctx, silo, index)
         with self._state.store.read() as view:
@@ -72,7 +72,7 @@ class ShareIntake:
         with self._state.store.read() as view:
             if view.phase(ctx) == "finished":
                 # The round ended while these bytes arrived: its scrubbing is done again.
-                self._state.parts.scrub(ctx)
+                await asyncio.to_thread(self._state.parts.scrub, ctx)
                 raise OutOfOrder("round: it ended while this part arrived")
         return new
 

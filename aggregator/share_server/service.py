@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from aggregator.blobs import Directory
+from aggregator.blob_store import Blobs
 from aggregator.parts import part_name
 from aggregator.received import manifest_kind, open_from, open_of_servers, open_offer
 from aggregator.share_server.agreeing import accepted_everywhere, valid_everywhere
@@ -24,12 +24,12 @@ from aggregator.share_server.rounds import (
     bytes_needed,
     last_round,
     scrub_seeds,
-    unfinished,
 )
 from aggregator.share_server.state import ShareServerState
 from aggregator.share_server.summing import sum_share
+from aggregator.share_server.sweeping import sweep
 from aggregator.share_server.tossing import Tossing, scrub_coins
-from aggregator.store import Store
+from aggregator.store import Store, Writer
 from aggregator.succession import Succession, assert_none_revoked, revoked_silos
 from policies.gates import admit_plan, check_survivors, clear_cohort
 from privacy.errors import Conflict, OutOfOrder, TooLarge, Unprocessable
@@ -54,8 +54,8 @@ class ShareServer:
         identity: Identity,
         charters: Succession,
         store: Store,
-        parts: Directory,
-        openings: Directory,
+        parts: Blobs,
+        openings: Blobs,
         storage_bytes_max: int,
     ) -> None:
         rounds = AdmittedRounds(store, charters)
@@ -66,7 +66,7 @@ class ShareServer:
         self.tossing = Tossing(self._state)
         self.proofs = ProofIntake(self._state)
         self.checking = Checking(self._state)
-        self._sweep()
+        sweep(self._state)
 
     @property
     def at_the_door(self) -> Charter:
@@ -241,7 +241,7 @@ class ShareServer:
                 )
             return envelope
 
-    def opening_part(self, ctx: Context, index: int) -> bytes:
+    async def opening_part(self, ctx: Context, index: int) -> bytes:
         """One part of the released share.
 
         Raises:
@@ -249,7 +249,7 @@ class ShareServer:
         """
         with self._state.store.read() as view:
             follow(view.phase(ctx), "fetch")
-        return self._state.openings.read(ctx, part_name(index))
+        return await self._state.openings.fetch(ctx, part_name(index))
 
     async def finish(self, ctx: Context, envelope: Envelope) -> None:
         """End the round by the aggregator's signed result and scrub every share of it.
@@ -263,31 +263,25 @@ class ShareServer:
             result = open_from(self._state.charter, aggregators, envelope, RoundResult, "result", ctx)
             with self._state.store.write() as transaction:
                 known = transaction.phase(ctx)
-                if not transaction.add_message(ctx, result.sender, envelope):
-                    return
-                if result.message.openings and transaction.opening(ctx) is None:
-                    raise Conflict("result.openings: this server released no share in this round")
-                transaction.set_phase(ctx, follow(known, "finish"))
-                scrub_seeds(transaction, ctx)
-                scrub_coins(transaction, ctx)
-                if result.message.model_out is None:
-                    transaction.record("round_aborted", context=ctx, reason=result.message.reason)
-                else:
-                    transaction.record("model_published", context=ctx, model=result.message.model_out)
+                if transaction.add_message(ctx, result.sender, envelope):
+                    self._finish(transaction, ctx, known, result.message)
+            # Told again, it scrubs again: the store may have been away the first time.
             await asyncio.to_thread(self._state.parts.scrub, ctx)
             await asyncio.to_thread(self._state.openings.scrub, ctx)
             self._state.rounds.forget(ctx)
         self.charters.enter_if_idle()
         self._state.locks.pop(ctx, None)
 
-    def _sweep(self) -> None:
-        """After a crash between the end of a round and its scrubbing: scrub what is left of it."""
-        with self._state.store.read() as view:
-            held = set(unfinished(view))
-        for directory in (self._state.parts, self._state.openings):
-            for name in directory.names():
-                if name not in held:
-                    directory.scrub(name)
+    def _finish(self, transaction: Writer, ctx: Context, phase: str, result: RoundResult) -> None:
+        if result.openings and transaction.opening(ctx) is None:
+            raise Conflict("result.openings: this server released no share in this round")
+        transaction.set_phase(ctx, follow(phase, "finish"))
+        scrub_seeds(transaction, ctx)
+        scrub_coins(transaction, ctx)
+        if result.model_out is None:
+            transaction.record("round_aborted", context=ctx, reason=result.reason)
+        else:
+            transaction.record("model_published", context=ctx, model=result.model_out)
 
 
 def _same(before: Envelope, now: Envelope, what: str) -> Envelope:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel
 
-from aggregator.blobs import Directory
+from aggregator.blob_store import Blobs
 from aggregator.share_server.rounds import AdmittedRounds
 from aggregator.store import Store
 from aggregator.succession import Succession
@@ -29,9 +29,9 @@ class ShareServerState:
     identity: Identity
     charters: Succession
     store: Store
-    parts: Directory
+    parts: Blobs
     """What silos send: <ctx>/<silo>/<part>; in rounds with validity also witnesses and checks."""
-    openings: Directory
+    openings: Blobs
     rounds: AdmittedRounds
     locks: defaultdict[Context, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 

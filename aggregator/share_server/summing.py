@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from aggregator.blobs import Directory, checked
+from aggregator.blob_store import Blobs
+from aggregator.blobs import checked
 from aggregator.parts import part_name
 from aggregator.received import manifest_kind
 from aggregator.share_server.rounds import seeds_of
@@ -53,7 +54,7 @@ def sum_share(state: ShareServerState, cleared: ClearedCohort) -> tuple[Digest, 
 
 
 def sum_vectors(
-    plan: RoundPlan, manifests: Sequence[ShareManifest], parts: Directory, openings: Directory
+    plan: RoundPlan, manifests: Sequence[ShareManifest], parts: Blobs, openings: Blobs
 ) -> tuple[Digest, ...]:
     """The first server's share: the sum of the survivors' masked vectors, those of each name by itself.
 
@@ -80,7 +81,7 @@ def sum_masks(
     sealed_seeds: Mapping[SiloId, bytes],
     server: ServerId,
     key: SealingKey,
-    openings: Directory,
+    openings: Blobs,
 ) -> tuple[Digest, ...]:
     """Another server's share: the sum of the survivors' keystreams. Seeds are unsealed here and dropped.
 
@@ -101,7 +102,7 @@ def sum_masks(
 
 
 def sum_field_vectors(
-    plan: RoundPlan, manifests: Sequence[SharesManifest], parts: Directory, openings: Directory
+    plan: RoundPlan, manifests: Sequence[SharesManifest], parts: Blobs, openings: Blobs
 ) -> tuple[Digest, ...]:
     """``sum_vectors`` mod p, where what was shared has been proven valid.
 
@@ -131,7 +132,7 @@ def sum_field_masks(
     sealed_seeds: Mapping[SiloId, bytes],
     server: ServerId,
     key: SealingKey,
-    openings: Directory,
+    openings: Blobs,
 ) -> tuple[Digest, ...]:
     """``sum_masks`` mod p.
 
@@ -151,7 +152,7 @@ def sum_field_masks(
     return _write(plan.context, map(total, field_stretches(plan.vector_length)), openings)
 
 
-def _write(context: Context, totals: Iterable[bytes], openings: Directory) -> tuple[Digest, ...]:
+def _write(context: Context, totals: Iterable[bytes], openings: Blobs) -> tuple[Digest, ...]:
     digests = []
     for index, raw in enumerate(totals):
         with openings.draft() as draft:

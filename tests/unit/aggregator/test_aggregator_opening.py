@@ -11,6 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from aggregator import opening as opening_module
+from aggregator.blob_store import Blob
+from aggregator.blobs import Directory
 from aggregator.opening import SumImplausible, open_sum
 from aggregator.received import open_of_servers, open_offer
 from aggregator.schemes.additive import Shares, check_shares
@@ -80,10 +82,10 @@ class Opening:
             ring_to_bytes(VectorSumHalf.total([s.parts[p.index] for s in shared], p.length)) for p in pieces
         ]
         self.bytes[second] = [ring_to_bytes(half.total(p.start, p.length)) for p in pieces]
-        self.model_in = root / "model"
-        self.model_in.write_bytes(self.federation.initial_model(len(updates[0])))
+        (root / "model").write_bytes(self.federation.initial_model(len(updates[0])))
+        self.model_in = Blob(Directory(root), ("model",))
         self.written: list[bytes] = []
-        self.memories = ServerMemory(root / "optimizers")
+        self.memories = ServerMemory(Directory(root / "optimizers"))
 
     def _survivors(self, server: ServerId, shared: list[Any]) -> Any:
         message = SurvivorSet(

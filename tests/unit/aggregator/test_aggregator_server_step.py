@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from aggregator.blobs import Directory
 from aggregator.server_memory import ServerMemory
 from aggregator.server_step import STEPS, Moment, Opened, Reals, first_slots, learning_rate
 from privacy.errors import Unprocessable
@@ -146,7 +147,7 @@ def _round(memories: ServerMemory, number: int, model: str, out: str) -> dict[st
 
 
 def test_a_round_finds_what_the_round_before_it_kept_in_stretches(tmp_path: Path) -> None:
-    memories = ServerMemory(tmp_path)
+    memories = ServerMemory(Directory(tmp_path))
     assert all(np.all(values == 0) for values in _round(memories, 1, "a", "b").values())
     with memories.of_round(_plan(2, _digest("b")), _digest("a")) as memory:
         assert memory.moment == Moment(2, 3, 0)
@@ -159,17 +160,17 @@ def test_a_round_finds_what_the_round_before_it_kept_in_stretches(tmp_path: Path
 
 
 def test_a_round_that_runs_again_after_a_crash_starts_from_the_same_memory(tmp_path: Path) -> None:
-    memories = ServerMemory(tmp_path)
+    memories = ServerMemory(Directory(tmp_path))
     _round(memories, 1, "a", "b")
     first = _round(memories, 2, "b", "c")
-    again = _round(ServerMemory(tmp_path), 2, "b", "c")
+    again = _round(ServerMemory(Directory(tmp_path)), 2, "b", "c")
     assert {name: values.tolist() for name, values in first.items()} == {
         name: values.tolist() for name, values in again.items()
     }
 
 
 def test_a_lost_memory_is_refused_not_begun_anew(tmp_path: Path) -> None:
-    memories = ServerMemory(tmp_path)
+    memories = ServerMemory(Directory(tmp_path))
     _round(memories, 1, "a", "b")
     memories.forget(_plan(1, _digest("a")).job_digest, _digest("b"))
     with (
@@ -180,7 +181,7 @@ def test_a_lost_memory_is_refused_not_begun_anew(tmp_path: Path) -> None:
 
 
 def test_an_ended_job_leaves_nothing(tmp_path: Path) -> None:
-    memories = ServerMemory(tmp_path)
+    memories = ServerMemory(Directory(tmp_path))
     _round(memories, 1, "a", "b")
     (job,) = memories.jobs()
     memories.forget_job(job)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from aggregator.blob_store import Blob
 from aggregator.blobs import Directory
 from aggregator.desk import Desk
 from aggregator.presence import Bell, Presence
@@ -31,8 +32,8 @@ class Takes:
     def upload_size(self, *_: object) -> int:
         return len(PART)
 
-    def download(self, current: Any, silo: SiloId, name: str, index: int) -> Path:
-        return Path(__file__)
+    def download(self, current: Any, silo: SiloId, name: str, index: int) -> Blob:
+        return Blob(Directory(Path(__file__).parent), (Path(__file__).name,))
 
 
 def uploads(tmp_path: Path) -> tuple[Uploads, Any]:
