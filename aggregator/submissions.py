@@ -75,14 +75,12 @@ class Submissions:
     def _add_model(self, digest: Digest, architecture: Digest) -> None:
         """Give a model that is here its row. Looking and writing are one step on the event loop, as are the
         collector's, so a row's blob is never taken for an orphan."""
-        models = self._state.models
-        try:
-            size = models.size(digest)
-        except NotFound as error:
-            raise NotNow(f"model {digest[:16]}…: it was collected while it came; send it again") from error
+        if not self._state.models.exists(digest):
+            raise NotNow(f"model {digest[:16]}…: it was collected while it came; send it again")
+        size = self._state.models.size(digest)
         if size % FLOAT_BYTES:
             # It has no row, so no limit would ever count it.
-            models.scrub(digest)
+            self._state.models.scrub(digest)
             raise Unprocessable(f"model: expected a multiple of {FLOAT_BYTES} bytes, got {size}")
         with self._state.store.write() as transaction:
             add_model(transaction, digest, architecture, size, published=False)
