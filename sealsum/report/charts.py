@@ -88,7 +88,7 @@ def attacks_against_bounds(attacks: Sequence[Measured]) -> Chart:
         y = 24 + place * row
         ink: Ink = "quiet" if not attack.protected else "bad" if attack.at_least > attack.claimed else "good"
         marks += [
-            Label(0, y + 4, attack.name[:46], "ink"),
+            Label(0, y + 4, attack.name if len(attack.name) <= 46 else attack.name[:45] + "…", "ink"),
             Stroke(((start, y), (end, y)), "rule"),
             Stroke(((x(attack.claimed), y - 9), (x(attack.claimed), y + 9)), "accent", 2.5),
             Dot(x(attack.at_least), y, 4.5, ink),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sealsum.report.controls import CONTROLS
 from sealsum.report.document import Block, Bullets, Code, Paragraph, Section, Table
-from sealsum.report.facts import Facts
+from sealsum.report.facts import Facts, Json
 
 
 def software(facts: Facts) -> Section:
@@ -16,7 +16,8 @@ def software(facts: Facts) -> Section:
         "Software",
         (
             Paragraph(
-                f"Of {versions['scope']}: Python {versions['python']}, {versions['system']}. {listed}."
+                f"Of {versions['scope']}: Python {versions['python']}, {versions['system']}"
+                f"{_cryptography(versions)}. {listed}."
             ),
             Paragraph(
                 f"software/sbom.cdx.json lists all {facts.components} installed components (CycloneDX "
@@ -26,6 +27,16 @@ def software(facts: Facts) -> Section:
             ),
         ),
     )
+
+
+def _cryptography(versions: Json) -> str:
+    """Which OpenSSL signed, in which mode, and the image it ran in; nothing of packs that do not say so."""
+    found = versions.get("openssl")
+    if found is None:
+        return ""
+    image = versions.get("image")
+    mode = "in FIPS mode" if found["fips"] else "not in FIPS mode"
+    return f", {found['version']}, {mode}" + ("" if image is None else f", image {image}")
 
 
 def known_limits(facts: Facts) -> Section:

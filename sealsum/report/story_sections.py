@@ -125,12 +125,12 @@ def approvals(facts: Facts) -> Section:
                 ("at", "silo", "decision", "by", "role", "until", "reason"),
                 tuple(
                     (
-                        a.at,
+                        _spaced(a.at),
                         a.silo,
                         a.decision,
                         a.by or "withheld",
                         a.role.replace("_", " "),
-                        a.expires_at,
+                        _spaced(a.expires_at),
                         a.reason or "–",
                     )
                     for a in facts.approvals
@@ -160,3 +160,8 @@ def policy(facts: Facts) -> tuple[Section, ...]:
 
 def _told(sentence: Sentence) -> str:
     return f"{sentence.text} Rests on: {sentence.rests_on}."
+
+
+def _spaced(instant: str) -> str:
+    """An instant with a space between date and time, at which a narrow column may break."""
+    return instant.replace("T", " ")
