@@ -49,8 +49,8 @@ def test_over_rounds_every_silo_is_invited_about_as_often() -> None:
 
 def test_a_plan_invites_the_drawn_silos_and_no_fewer_than_the_threat_model_asks() -> None:
     world = Federation(silos=6)
-    training = world.job_spec().training.model_copy(update={"phases": (Phase(until=2, silos_share=0.1),)})
-    spec = world.job_spec(training=training, rounds=5)
+    training = world.job_spec().training.model_copy(update={"phases": (Phase(until=12, silos_share=0.1),)})
+    spec = world.job_spec(training=training, rounds=15)
     policy = load_threat_model(world.charter.policy_text, world.charter.policy_parents)
     cohorts = {
         number: plan_round(
@@ -62,10 +62,11 @@ def test_a_plan_invites_the_drawn_silos_and_no_fewer_than_the_threat_model_asks(
             model=spec.initial_model,
             session=bytes(SESSION_BYTES),
         ).silos
-        for number in (1, 2, 3)
+        for number in range(1, 14)
     }
-    assert [len(cohort) for cohort in cohorts.values()] == [3, 3, 6]
-    assert cohorts[1] != cohorts[2]
+    assert [len(cohort) for cohort in cohorts.values()] == [*[3] * 12, 6]
+    # Keys of a test's charter are random, and two rounds of three of six silos are alike once in twenty.
+    assert len({cohorts[number] for number in range(1, 13)}) > 2
 
 
 def test_phases_change_the_local_steps_of_their_rounds() -> None:
