@@ -18,8 +18,7 @@ from privacy.errors import LedgerDamaged, NotFound, PeerFault, SealsumError, Sig
 from privacy.ids import Context, SiloId
 from privacy.keystore import Identity
 from privacy.plan import JobSpec
-from privacy.wire.envelope import Envelope, open_envelope, sign_message
-from privacy.wire.messages import MAX_BYTES, RoundOffer
+from privacy.wire.envelope import Envelope, sign_message
 from silo_agent.approvals.desk import ApprovalDesk
 from silo_agent.attendance import Attendance
 from silo_agent.attended import Attended, names_of
@@ -30,12 +29,14 @@ from silo_agent.instance import begin_instance
 from silo_agent.ledger.admission import CapReached
 from silo_agent.ledger.books import Books
 from silo_agent.outbox import Stored
-from silo_agent.participation import Site, claimed_job
+from silo_agent.participation import Site, claimed_job, open_offer_alone
 from silo_agent.problems import Interrupted, Stopped, Unreachable
 from silo_agent.refusals import refusal_of
 from silo_agent.results import open_result
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.settings import SiloSettings
+from silo_agent.training.here import trainer_here
+from silo_agent.training.work import TrainerOf
 from silo_agent.transport import FederationClient
 from silo_agent.whole_ledgers import WholeLedgers
 
@@ -47,7 +48,13 @@ EXIT_DONE, EXIT_BUDGET = 0, 4
 class Agent:
     """One silo's agent. ``stop`` may be called from a signal handler of the thread that runs it."""
 
-    def __init__(self, settings: SiloSettings, identity: Identity, own_policy: LoadedPolicy) -> None:
+    def __init__(
+        self,
+        settings: SiloSettings,
+        identity: Identity,
+        own_policy: LoadedPolicy,
+        trainer_of: TrainerOf = trainer_here,
+    ) -> None:
         """Open ledgers and outbox, and learn the charter in force.
 
         Raises:
@@ -68,7 +75,7 @@ class Agent:
         self._books = Books(identity, settings, own_policy, datetime.now(UTC))
         self._whole = WholeLedgers(self._books, identity)
         self._desk = ApprovalDesk(settings, identity, own_policy)
-        self._attendance = Attendance(settings, identity, self._books, self._desk, self._stopping)
+        self._attendance = Attendance(settings, identity, self._books, self._desk, self._stopping, trainer_of)
         self._instance = begin_instance(settings.state_dir)
         self.pin = CharterPin(settings.state_dir / "charter.json", identity.pin)
         self.egress = egress = egress_of(settings)
@@ -149,14 +156,7 @@ class Agent:
         self._attendance.forget_ended_jobs(self._delivery)
 
     def _reopen(self, stored: Stored) -> Attended:
-        opened = open_envelope(
-            stored.contribution.offer,
-            RoundOffer,
-            kind="offer",
-            context=stored.context,
-            verify_key_of=lambda sender: self._site.charter.member(sender).verify_key,
-            max_bytes=MAX_BYTES["offer"],
-        )
+        opened = open_offer_alone(stored.contribution.offer, self._site.charter, stored.context)
         offer = opened.message
         dataset = JobSpec.model_validate_json(offer.job.body).dataset
         seat = self._attendance.seat(offer.plan, opened.sender, self._site, self._delivery)

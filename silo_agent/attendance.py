@@ -28,19 +28,14 @@ from silo_agent.approvals.desk import ApprovalDesk
 from silo_agent.attended import Attended, names_of
 from silo_agent.audit_copies import AuditCopies
 from silo_agent.checked_model import CheckedModel, check_evaluated
-from silo_agent.datasets import Datasets
 from silo_agent.delivery import Delivery
 from silo_agent.encoded import EncodedUpdate
-from silo_agent.engines.place import place_for
-from silo_agent.engines.probe import assert_outputs
-from silo_agent.engines.workbench import Workbench
 from silo_agent.follow import follow
 from silo_agent.footing import assert_able
 from silo_agent.job_secrets import JobSecrets
 from silo_agent.ledger.books import Books
 from silo_agent.ledger.ledger import Ledger, Reserved
 from silo_agent.ledger.said import said_of
-from silo_agent.models.adapters import ModelAdapter
 from silo_agent.outbox import Contribution, Outbox, Stored
 from silo_agent.participation import (
     Invitation,
@@ -49,15 +44,15 @@ from silo_agent.participation import (
     check_model,
     clear_offer,
     open_offer,
-    train_update,
-    weight_of,
+    paid_work,
+    work_of,
 )
-from silo_agent.queries.question import adapter_for
 from silo_agent.remembered import Remembered
 from silo_agent.round_memory import RoundMemory
 from silo_agent.schemes.catalogue import half_of
 from silo_agent.schemes.half import SchemeHalf, Seat
 from silo_agent.settings import SiloSettings
+from silo_agent.training.work import RoundModels, TrainerOf
 from silo_agent.witness import Witness
 from silo_agent.witnessing import Witnessing
 
@@ -74,14 +69,13 @@ class Attendance:
         books: Books,
         desk: ApprovalDesk,
         stopping: threading.Event,
+        trainer_of: TrainerOf,
     ) -> None:
         self._settings = settings
         self._identity = identity
         self._books = books
         self._desk = desk
-        self._stopping = stopping
-        self._datasets = Datasets()
-        self._workbench = Workbench(place_for(settings.device, settings.precision))
+        self._trainer = trainer_of(settings, stopping)
         self._openfhe = OpenFhe(python_of(settings.threshold_he))
         self._memory = RoundMemory(settings.state_dir / "rounds.json")
         self.witnessing = Witnessing(Witness(settings.state_dir, identity, books))
@@ -95,8 +89,9 @@ class Attendance:
         )
 
     def close(self) -> None:
-        """End the thread that computes ahead, and OpenFHE."""
+        """End the thread that computes ahead, OpenFHE, and the trainer."""
         self._thread.shutdown(wait=True)
+        self._trainer.close()
         self._openfhe.close()
         self.copies.close()
         self.witnessing.witness.close()
@@ -126,13 +121,14 @@ class Attendance:
         _log.info("round_started", extra=names_of(plan))
         for finding in invitation.admitted.tolerated:
             _log.warning("tolerated", extra={**names_of(plan), "rule": finding.rule})
-        adapter = adapter_for(invitation.job, self._settings.model_adapters, self._settings.public_models)
+        work = work_of(invitation, site)
+        self._trainer.begin(work)
         assert_able(invitation.dataset, self._settings.state_dir)
         # (2)
         model = check_model(invitation, delivery.fetch_model(plan.model, plan.parameters, self.scratch))
         evaluated = self._evaluated(invitation.job, delivery)
         first = self.remembered.first_model(plan, invitation.job, delivery)
-        engine = self._engine_name(invitation, adapter, model)
+        engine = self._trainer.check(RoundModels(model, evaluated, first))
         # (3)
         half = half_of(self.seat(plan, offer.sender, site, delivery))
         if plan.dp is None or not plan.servers:
@@ -146,8 +142,7 @@ class Attendance:
         ledger = self._books[invitation.job.dataset]
         reserved = self._reserve(invitation)
         # (6)
-        least = site.min_records(invitation.dataset)
-        records = self._datasets.read(invitation.dataset, invitation.job, least)
+        self._trainer.read()
         # (7)
         self.copies.gate(site.policies)
         if reserved is not None:
@@ -155,31 +150,20 @@ class Attendance:
         self.witnessing.attest(sighting, delivery, durably=reserved is None)
         # (8)
         training = time.perf_counter()
-        update = train_update(
-            invitation,
-            model,
-            adapter,
-            records,
-            reserved,
-            self._stopping,
-            evaluated,
-            self._workbench,
-            self.remembered.memory(plan),
-            first,
-        )
+        trained = self._trainer.train(paid_work(work, reserved), self.remembered.memory(plan))
         train_ms = 1000 * (time.perf_counter() - training)
         _log.info("trained", extra={**names_of(plan), "train_ms": round(train_ms, 1), "engine": engine})
         # (9), (10)
         waiting = time.perf_counter()
         half.agree()
         waited_ms += 1000 * (time.perf_counter() - waiting)
-        encoded = EncodedUpdate(plan, update, weight_of(invitation, records, update))
-        self.remembered.stage(plan, update)
+        encoded = EncodedUpdate(plan, trained.update, trained.weight)
+        self.remembered.stage(plan, trained.update)
         stored = self._store(envelope, plan, half, encoded, model.digest, ledger)
         # (11)
         self._books.settle_if_open(plan.context, datetime.now(UTC))
-        if self._settings.follow_models and adapter is not None and invitation.job.query is None:
-            follow(self._settings, invitation, adapter, model, self._datasets)
+        if self._settings.follow_models and invitation.job.query is None:
+            follow(self._settings.state_dir, invitation, self._trainer)
         own_ms = 1000 * (time.perf_counter() - started) - train_ms - waited_ms
         return Attended(plan, invitation.job.dataset, stored, half, train_ms, own_ms)
 
@@ -241,14 +225,6 @@ class Attendance:
             return None
         raw = delivery.fetch_model(query.weights, query.model.parameters, self.scratch)
         return check_evaluated(query, raw)
-
-    def _engine_name(self, invitation: Invitation, adapter: ModelAdapter | None, model: CheckedModel) -> str:
-        """What computes the gradients; a model that cannot be trained privately is refused uncharged."""
-        if invitation.plan.dp is None or invitation.job.query is not None or adapter is None:
-            return "autograd"
-        engine = self._workbench.engine(adapter, invitation.job.model, model.vector)
-        assert_outputs(engine.module, invitation.job.model.inputs, invitation.job.data.label.outputs)
-        return self._workbench.engine_name
 
     def _reserve(self, invitation: Invitation) -> Reserved | None:
         if self._foresight is not None:

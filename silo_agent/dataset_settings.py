@@ -86,6 +86,9 @@ class PictureSource(Frozen):
     table: Path | None = None
     """A CSV with a column ``file`` (relative to the folder) and what else is known of each picture; without
     it pictures lie in ``CLASS/PATIENT/``, and DICOM files anywhere."""
+    masks: Path | None = None
+    """A folder with a mask for each picture, under its name: columns ``mask_0`` … of 0 and 1 (segmentation).
+    Without a table pictures then lie in ``PATIENT/``: there is no class."""
     values: Literal["grey", "rescaled"] = "grey"
     """``rescaled`` (DICOM): what a pixel measures by the header's slope and intercept (Hounsfield units)."""
 
@@ -165,8 +168,10 @@ class DatasetSettings(Frozen):
         if self.path is None:
             return self
         pictures = self.pictures
-        if pictures is not None and pictures.table is not None:
-            pictures = pictures.model_copy(update={"table": base / pictures.table})
+        if pictures is not None:
+            beside = {"table": pictures.table, "masks": pictures.masks}
+            placed = {name: base / path for name, path in beside.items() if path is not None}
+            pictures = pictures.model_copy(update=placed)
         return self.model_copy(update={"path": base / self.path, "pictures": pictures})
 
 

@@ -54,17 +54,39 @@ class Datasets:
         Raises:
             ConfigurationError: as ``read_dataset``.
         """
-        unit: PrivacyUnit = "record" if job.dp is None else job.dp.unit
-        most = 1 if job.dp is None else job.dp.records_per_unit
-        schema = schema_read(job)
-        # A database does not say what changed: each job reads it anew, and keeps what it began with.
-        once = "" if dataset.sql is None else job.digest
-        source = registration_digest(job.dataset, dataset)
-        key = (source, schema.digest, unit, most, once, job.dp is None, state_of(dataset))
+        key = _key_of(dataset, job)
         if self._held is None or self._held[0] != key:
-            passed_over = PassedOver()
-            misfits = Refused() if job.dp is None else passed_over
-            self._held = (key, read_dataset(dataset, schema, unit, most, misfits))
-            if passed_over.columns:
-                _log.warning("misfits", extra={"dataset": job.dataset, "columns": list(passed_over.columns)})
+            self._held = (key, read_for(dataset, job))
         return self._held[1]
+
+    def hand(self, dataset: DatasetSettings, job: JobSpec, records: Records) -> None:
+        """Hold these, which somebody else has read for this job by ``read_for``."""
+        self._held = (_key_of(dataset, job), records)
+
+
+def read_for(dataset: DatasetSettings, job: JobSpec) -> Records:
+    """Read the dataset as a job asks for it, with the patients whom it holds out. As ``everybody``.
+
+    Raises:
+        ConfigurationError: as ``read_dataset``.
+    """
+    passed_over = PassedOver()
+    misfits = Refused() if job.dp is None else passed_over
+    unit, most = _unit_of(job)
+    records = read_dataset(dataset, schema_read(job), unit, most, misfits)
+    if passed_over.columns:
+        _log.warning("misfits", extra={"dataset": job.dataset, "columns": list(passed_over.columns)})
+    return records
+
+
+def _key_of(dataset: DatasetSettings, job: JobSpec) -> _Key:
+    unit, most = _unit_of(job)
+    # A database does not say what changed: each job reads it anew, and keeps what it began with.
+    once = "" if dataset.sql is None else job.digest
+    source = registration_digest(job.dataset, dataset)
+    return source, schema_read(job).digest, unit, most, once, job.dp is None, state_of(dataset)
+
+
+def _unit_of(job: JobSpec) -> tuple[PrivacyUnit, int]:
+    """What is protected, and how many records of each are used at most."""
+    return ("record", 1) if job.dp is None else (job.dp.unit, job.dp.records_per_unit)

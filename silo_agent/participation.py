@@ -1,15 +1,14 @@
 """One round as a silo sees it: each step takes what the step before proved. Values in, values out.
 
     offer → clear_offer → Invitation → charge_for → the ledger → Reserved
-    model → check_model → CheckedModel                             │
-                              └──────── train_update ──────────────┘ → update → Sharing → parts, manifest
+                                                    work_of → paid_work → a trainer → update → parts
+    model → check_model → CheckedModel ──────────────────────────────────────┘
 
 Knows no network, no files and no clock.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -21,28 +20,21 @@ from policies.gates import AdmittedPlan, admit_plan
 from policies.loader import LoadedPolicy
 from privacy.dp.events import fallback_event, round_event
 from privacy.errors import OutOfOrder, SealsumError
-from privacy.ids import PartyId, SiloId
+from privacy.ids import Context, SiloId
 from privacy.plan import JobSpec, RoundPlan
 from privacy.roster import Charter
-from privacy.sent import sent_in
 from privacy.transparency.checkpoint import LogHead, parse_checkpoint
 from privacy.wire.envelope import Envelope, Verified, open_envelope
 from privacy.wire.job_envelope import open_job
 from privacy.wire.messages import MAX_BYTES, RoundOffer
-from silo_agent.algorithms.catalogue import COMPUTED_BESIDE, update_of
-from silo_agent.algorithms.memory import FIRST, Memory
-from silo_agent.algorithms.task import Task
+from silo_agent.algorithms.catalogue import COMPUTED_BESIDE
 from silo_agent.checked_model import CheckedModel, check_bytes
-from silo_agent.data.records import Records
-from silo_agent.engines.workbench import Workbench
 from silo_agent.ledger.admission import RoundCharge
 from silo_agent.ledger.books import ledger_unit
 from silo_agent.ledger.ledger import Reserved
-from silo_agent.models.adapters import ModelAdapter
-from silo_agent.queries.question import Question
 from silo_agent.registration import least_records, registered_for
 from silo_agent.settings import DatasetSettings
-from silo_agent.update import FloatUpdate, Update
+from silo_agent.training.work import PaidWork, Work
 
 
 @dataclass(frozen=True)
@@ -91,14 +83,24 @@ def open_offer(envelope: Envelope, charter: Charter) -> tuple[Verified[RoundOffe
     Raises:
         SignatureRejected, MalformedMessage, NotAllowed: as ``open_envelope``.
     """
-
-    def key_of(party: PartyId) -> str:
-        return charter.member(party).verify_key
-
-    offer = open_envelope(
-        envelope, RoundOffer, kind="offer", context=None, verify_key_of=key_of, max_bytes=MAX_BYTES["offer"]
-    )
+    offer = open_offer_alone(envelope, charter, None)
     return offer, open_job(offer.message.job, charter)
+
+
+def open_offer_alone(envelope: Envelope, charter: Charter, context: Context | None) -> Verified[RoundOffer]:
+    """Check the signature of an offer, of this very round if ``context`` is given.
+
+    Raises:
+        SignatureRejected, MalformedMessage, NotAllowed: as ``open_envelope``.
+    """
+    return open_envelope(
+        envelope,
+        RoundOffer,
+        kind="offer",
+        context=context,
+        verify_key_of=lambda sender: charter.member(sender).verify_key,
+        max_bytes=MAX_BYTES["offer"],
+    )
 
 
 def claimed_job(envelope: Envelope) -> str | None:
@@ -181,71 +183,24 @@ def check_model(invitation: Invitation, raw: bytes) -> CheckedModel:
     return check_bytes(invitation.job.model, invitation.plan.model, raw, "model")
 
 
-def train_update(
-    invitation: Invitation,
-    model: CheckedModel,
-    adapter: ModelAdapter | None,
-    records: Records,
-    reserved: Reserved | None,
-    stopping: threading.Event | None = None,
-    evaluated: CheckedModel | None = None,
-    workbench: Workbench | None = None,
-    memory: Memory = FIRST,
-    first: CheckedModel | None = None,
-) -> Update:
-    """The silo's update of d coordinates: under DP only against evidence that this very round is paid for.
+def work_of(invitation: Invitation, site: Site) -> Work:
+    """What a trainer is given of the round."""
+    dataset = invitation.dataset
+    return Work(invitation.job, invitation.plan, dataset, site.min_records(dataset))
 
-    Args:
-        adapter: of the model that is trained or evaluated; none for statistics.
-        evaluated: the model of an evaluation.
-        workbench, memory: of earlier rounds.
-        first: the job's first model, where what is sent depends on it.
+
+def paid_work(work: Work, reserved: Reserved | None) -> PaidWork:
+    """Under DP, only against evidence that this very round is paid for.
 
     Raises:
         SealsumError: the reservation is missing or for another round: a bug, not a peer's doing.
     """
-    plan = invitation.plan
+    plan = work.plan
     if plan.dp is not None and (
         reserved is None or reserved.context != plan.context or reserved.steps != plan.training.local_steps
     ):
         raise SealsumError("training: expected a reservation for this round")
-    terms, start = invitation.job.model, model.vector
-    since = None if first is None else first.vector
-    task = Task(
-        model=terms,
-        training=plan.training.at(plan.round),
-        dp=plan.dp,
-        vector=plan.vector,
-        start=start,
-        adapter=adapter,
-        records=records,
-        stopping=stopping,
-        question=_question(invitation.job, evaluated),
-        norm_bound=None if plan.validity is None else plan.validity.norm_bound,
-        further=plan.further,
-        workbench=workbench or Workbench(),
-        memory=memory,
-        digest=model.digest,
-        round=plan.round,
-        sent=sent_in(plan.training, terms, plan.job_digest, plan.round, start, since),
-    )
-    return update_of(task)
-
-
-def _question(job: JobSpec, evaluated: CheckedModel | None) -> Question | None:
-    if job.query is None:
-        return None
-    return Question(job.query, job.data, None if evaluated is None else evaluated.vector)
-
-
-def weight_of(invitation: Invitation, records: Records, update: Update) -> float:
-    """ŵ in (0, 1]; a plan with DP has uniform weights, because counts would be released uncharged."""
-    training = invitation.plan.training
-    if training.weights == "uniform":
-        return 1.0
-    if isinstance(update, FloatUpdate) and update.weight is not None:
-        return update.weight
-    return min(len(records), training.weight_cap) / training.weight_cap
+    return PaidWork(work)
 
 
 def _refusal(rule: str, sentence: str, expected: str, got: str, remedy: str) -> PolicyRefusal:

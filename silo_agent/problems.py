@@ -53,6 +53,14 @@ class Diverged(SealsumError):
     """Training led to numbers that are no update; which numbers stays here."""
 
 
+class WorkerLost(SealsumError):
+    """The process that trains ended, or answers nothing that makes sense; what was reserved stays charged."""
+
+
+class OutOfMemory(SealsumError):
+    """Reading or training needs more memory than there is, or than ``worker.memory_mib`` allows."""
+
+
 class WentOn(PeerFault):
     """The round is over, or goes on without this silo: its last message was refused, or came too late."""
 

@@ -99,7 +99,9 @@ def _source_of(dataset: DatasetSettings) -> dict[str, str]:
         return {"query": dataset.sql.query, "url": dataset.sql.url}
     if dataset.pictures is not None:
         told = dataset.pictures
+        masks = {} if told.masks is None else {"masks": str(told.masks)}
         return {
+            **masks,
             "path": str(dataset.file),
             "side": str(told.side),
             "table": str(told.table or ""),

@@ -24,6 +24,7 @@ from silo_agent.meters import SiloMeters
 from silo_agent.own_policy import assert_scheme_runs, load_own_policy
 from silo_agent.renewing import post_to
 from silo_agent.settings import SiloSettings, read_settings
+from silo_agent.training.apart import trainer_for
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class _Service:
             },
         )
         self._upkeep.renew_if_ended()
-        agent = Agent(settings, identity, self._own_policy)
+        agent = Agent(settings, identity, self._own_policy, trainer_for(identity))
         try:
             with health_of(settings, identity, agent, self._meters), self._upkeep:
                 _log.info("serving")

@@ -27,6 +27,7 @@ from silo_agent.dataset_settings import Budget as Budget
 from silo_agent.dataset_settings import DatasetSettings as DatasetSettings
 from silo_agent.dataset_settings import place_of
 from silo_agent.models.own import OwnAdapter
+from silo_agent.worker_settings import WorkerSettings
 
 _MAX_SETTINGS_BYTES = 1 << 20
 _UNSHOWN: Final = ("proxy", "proxy_credentials", "url", "password")
@@ -62,6 +63,8 @@ class SiloSettings(Frozen):
     """Where steps of DP-SGD are computed; ``auto`` takes the first GPU that is there. Needs a CUDA torch."""
     precision: Literal["float32", "bf16"] = "float32"
     """``bf16``: their layers multiply in bfloat16. Norms, sums and noise stay what they are."""
+    worker: WorkerSettings = WorkerSettings()
+    """The process that reads the data and trains, and its caps."""
     follow_models: bool = False
     """Whether each round's model is measured on the silo's own patients, by class; the numbers stay here."""
     threshold_he: ThresholdHeSettings | None = None

@@ -120,6 +120,8 @@ def start_agents(
                 "state_dir": "state",
                 "aggregator_url": aggregator_url,
                 "threat_model": "threat-model.yaml",
+                # One machine plays all silos on public data: a second Python for each would only take memory.
+                "worker": {"process": False},
                 "datasets": {DATASET: _REGISTERED},
                 "approval_rules": {"demo": _DEMO_JOBS},
                 **programs.threshold_he,

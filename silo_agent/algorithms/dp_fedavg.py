@@ -32,7 +32,7 @@ def dp_fedavg(task: Task) -> FloatUpdate:
     Raises:
         ConfigurationError: the model cannot be trained privately. Stopped: between two steps.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(task.workbench.threads)
     dp, training = task.privacy, task.training
     engine = task.engine()
     correction = correction_of(task)

@@ -25,7 +25,7 @@ def dp_fedsgd(task: Task) -> GridUpdate:
     Raises:
         ConfigurationError: the model cannot be trained privately. Stopped: before the step.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(task.workbench.threads)
     task.refuse_if_stopping()
     mechanism = integer_mechanism(task.privacy, task.training, task.vector, task.model.parameters)
     sample = poisson_sample(task.records.unit_count, task.privacy.sample_rate)

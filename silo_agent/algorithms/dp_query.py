@@ -43,7 +43,7 @@ def dp_evaluation(task: Task) -> GridUpdate:
     Raises:
         ConfigurationError: the model does not fit the label. Stopped: the agent was told to end.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(task.workbench.threads)
     task.refuse_if_stopping()
     question = _question(task)
     if not isinstance(question.terms, EvaluationTerms) or question.weights is None or task.adapter is None:

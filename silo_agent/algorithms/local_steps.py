@@ -49,7 +49,7 @@ def local_steps(task: Task, correction: NDArray[np.float32] | None = None) -> De
     Raises:
         Stopped: the agent was told to end, between two steps. Diverged: see above.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(task.workbench.threads)
     training, local = task.training, task.training.local
     module = task.module()
     batches = _batches(len(task.records), local.batch_size)

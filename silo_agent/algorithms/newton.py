@@ -30,7 +30,7 @@ def newton(task: Task) -> FloatUpdate:
     Raises:
         Stopped: before the pass. Diverged: the loss or its gradient is not finite.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(task.workbench.threads)
     task.refuse_if_stopping()
     module = task.module().double()
     _, gradient = mean_gradient(module, task, np.arange(len(task.records)))

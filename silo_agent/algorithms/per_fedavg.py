@@ -26,7 +26,7 @@ def per_fedavg(task: Task) -> FloatUpdate:
         Unprocessable: fewer than two records. Diverged: a loss or gradient is not finite. Stopped: between
             two steps.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(task.workbench.threads)
     personal, training = task.training.personal, task.training
     if personal is None or personal.learning_rate is None:
         raise SealsumError("personal: expected terms of per_fedavg")

@@ -15,6 +15,7 @@ from silo_agent.data.dicom_file import is_keyword, read_dicom
 from silo_agent.data.encoding import PrivacyUnit, columns_read, encoded, places_of
 from silo_agent.data.folder import files_in
 from silo_agent.data.grey import grey_square, image_pixels
+from silo_agent.data.masks import mask_cells, mask_names
 from silo_agent.data.misfits import Cell, Misfit, Misfits, Row
 from silo_agent.data.records import Records
 from silo_agent.dataset_settings import DatasetSettings, PictureSource
@@ -29,6 +30,8 @@ class _Picture:
 
     where: str
     path: Path
+    name: Path
+    """Relative to the folder."""
     cells: dict[str, str]
 
 
@@ -64,10 +67,11 @@ def picture_columns(dataset: DatasetSettings) -> list[str]:
         except OSError as error:
             raise ConfigurationError(f"{source.table}: cannot be read ({error.strerror})") from error
     else:
-        told = [_CLASS] if dataset.adapter == "images" else []
+        told = [_CLASS] if dataset.adapter == "images" and source.masks is None else []
     if source.table is None or dataset.adapter == "dicom":
         told = [*(name for name in told if name != dataset.patient_id), dataset.patient_id]
-    return [*told, *_pixel_names(source)]
+    masks = [] if source.masks is None else mask_names(source.side)
+    return [*told, *_pixel_names(source), *masks]
 
 
 def picture_rows(dataset: DatasetSettings, schema: DataSchema) -> Generator[Row, None, None]:
@@ -95,6 +99,8 @@ def picture_rows(dataset: DatasetSettings, schema: DataSchema) -> Generator[Row,
                 pixels = read.pixels
             else:
                 pixels = image_pixels(picture.path, picture.where)
+            if source.masks is not None:
+                cells |= mask_cells(source.masks, picture.name, pixels, source.side, picture.where)
         except Misfit as misfit:
             yield misfit
             continue
@@ -107,19 +113,21 @@ def _listed(dataset: DatasetSettings, source: PictureSource) -> Iterator[_Pictur
     if source.table is not None:
         yield from _of_table(folder, source.table)
         return
+    layout = [_CLASS, dataset.patient_id] if source.masks is None else [dataset.patient_id]
     for number, path in enumerate(files_in(folder, least=1), start=1):
         where = f"{folder}: file {number}"
         steps = path.relative_to(folder).parts
-        if dataset.adapter == "images" and len(steps) != 3:
+        if dataset.adapter == "images" and len(steps) != len(layout) + 1:
+            place = "PATIENT/" if source.masks else "CLASS/PATIENT/"
             yield Misfit(
                 where,
                 None,
-                "expected it in CLASS/PATIENT/; move it there, or name each picture's patient in a table "
+                f"expected it in {place}; move it there, or name each picture's patient in a table "
                 "(pictures.table)",
             )
             continue
-        cells = {_CLASS: steps[0], dataset.patient_id: steps[1]} if dataset.adapter == "images" else {}
-        yield _Picture(where, path, cells)
+        cells = dict(zip(layout, steps, strict=False)) if dataset.adapter == "images" else {}
+        yield _Picture(where, path, path.relative_to(folder), cells)
 
 
 def _of_table(folder: Path, table: Path) -> Iterator[_Picture | Misfit]:
@@ -135,7 +143,7 @@ def _of_table(folder: Path, table: Path) -> Iterator[_Picture | Misfit]:
         if not path.is_relative_to(root) or not path.is_file():
             yield Misfit(where, _FILE, f"expected a file in the folder {folder}")
         else:
-            yield _Picture(where, path, cells)
+            yield _Picture(where, path, path.relative_to(root), cells)
 
 
 def _source(dataset: DatasetSettings) -> PictureSource:

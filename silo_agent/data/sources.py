@@ -85,8 +85,12 @@ def state_of(dataset: DatasetSettings) -> State:
         return ()
     if dataset.pictures is None:
         return _state_of_file(dataset.file)
-    table = dataset.pictures.table
-    return (*_state_of_folder(dataset.file), *(() if table is None else _state_of_file(table)))
+    table, masks = dataset.pictures.table, dataset.pictures.masks
+    return (
+        *_state_of_folder(dataset.file),
+        *(() if table is None else _state_of_file(table)),
+        *(() if masks is None else _state_of_folder(masks)),
+    )
 
 
 def assert_readable(dataset: DatasetSettings) -> None:
@@ -103,6 +107,8 @@ def assert_readable(dataset: DatasetSettings) -> None:
         if dataset.pictures.table is not None:
             _state_of_file(dataset.pictures.table)
         files_in(dataset.file, least=1)
+        if dataset.pictures.masks is not None:
+            files_in(dataset.pictures.masks, least=1)
 
 
 def _state_of_file(path: Path) -> State:

@@ -18,6 +18,8 @@ from silo_agent.doctor.finding import LOCAL, Report
 from silo_agent.footing import assert_private
 from silo_agent.own_policy import assert_scheme_runs, load_own_policy
 from silo_agent.settings import SiloSettings
+from silo_agent.training.hidden import hidden_from_worker
+from silo_agent.training.worker_process import look_at_confinement
 
 _LOW: Final = 4
 """Times the least room, below which the disk is called low."""
@@ -36,6 +38,7 @@ def look_at_machine(
         _certificate(identity, report, now)
     policy = _policy(settings, report)
     _datasets(settings, report)
+    _worker(settings, identity, report)
     _gpu(report)
     return identity, policy
 
@@ -126,6 +129,28 @@ def _datasets(settings: SiloSettings, report: Report) -> None:
                 )
             else:
                 report.ok(check, where, expected, f"{len(header)} columns")
+
+
+def _worker(settings: SiloSettings, identity: Identity | None, report: Report) -> None:
+    worker = settings.worker
+    where, expected = "worker", "a process for training that has no network and sees no key"
+    if not worker.process:
+        told = "leave worker.process out of silo.yaml, unless there is a reason"
+        report.warn("worker", where, expected, "none: training runs in the agent's own process", told)
+        return
+    with report.judging("worker", where, expected):
+        hidden = () if identity is None else hidden_from_worker(settings, identity)
+        why_not = look_at_confinement(worker, hidden)
+        told = (
+            "allow unprivileged user namespaces to the agent's user (docs/operating-a-silo.md), or write "
+            "worker: {network: best_effort}"
+        )
+        if not why_not:
+            report.ok("worker", where, expected, "neither network nor keys")
+        elif worker.network == "required":
+            report.fault("worker", where, expected, f"no namespaces: {why_not}", told, LOCAL)
+        else:
+            report.warn("worker", where, expected, f"it keeps its network: {why_not}", told)
 
 
 def _gpu(report: Report, device: Path = _NVIDIA) -> None:

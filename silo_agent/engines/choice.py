@@ -20,7 +20,11 @@ _COARSE: Final = 2.0**-4
 
 
 def engine_for(
-    module: nn.Module, inputs: int, shape: int | None = None, precision: Precision = "float32"
+    module: nn.Module,
+    inputs: int,
+    shape: int | None = None,
+    precision: Precision = "float32",
+    most: int | None = None,
 ) -> StepEngine:
     """The fastest engine that computes this module's gradients rightly, after the module has been checked.
 
@@ -29,6 +33,7 @@ def engine_for(
         inputs: width of a record.
         shape: records in a pass of the engine that pads (``book_keeping.pass_shape``).
         precision: of layers' products. That the engine is right is seen in float32 first.
+        most: records whose gradients are in memory together, in any engine; by its own bound if left out.
 
     Raises:
         ConfigurationError: no engine does, or the model cannot be trained privately at all.
@@ -39,7 +44,7 @@ def engine_for(
     with at_other_weights(module):
         assert_records_apart(module, records)
     refusals: list[str] = []
-    for make in (lambda: BookKeeping(module, shape), lambda: OpacusHooks(module)):
+    for make in (lambda: BookKeeping(module, shape), lambda: OpacusHooks(module, most)):
         try:
             engine: StepEngine = make()
             assert_right(engine, records)

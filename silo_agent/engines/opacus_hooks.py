@@ -32,8 +32,11 @@ class OpacusHooks:
     name = "opacus_hooks"
     sum_rounding = FLOAT64_ROUNDING
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, most: int | None = None) -> None:
         """
+        Args:
+            most: records whose gradients are in memory together.
+
         Raises:
             ConfigurationError: the model has layers (such as BatchNorm) without per-record gradients.
         """
@@ -41,6 +44,7 @@ class OpacusHooks:
         if faults:
             raise ConfigurationError(f"model: it cannot be trained privately: {faults[0]}")
         self.module = module
+        self._most = most
         self._wrapped = GradSampleModule(module, loss_reduction="sum", strict=False)
         forget(self._wrapped)
         self._parameters = list(module.parameters())
@@ -88,6 +92,9 @@ class OpacusHooks:
 
     def _chunks(self, records: Records, sample: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
         for rows in records.in_equal_shares(sample):
-            size = max(1, _GRADIENTS_IN_MEMORY // (self._size * rows.shape[1]))
+            size = _GRADIENTS_IN_MEMORY // (self._size * rows.shape[1])
+            if self._most is not None:
+                size = min(size, self._most // rows.shape[1])
+            size = max(1, size)
             for start in range(0, len(rows), size):
                 yield rows[start : start + size]

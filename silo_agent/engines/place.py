@@ -26,16 +26,19 @@ class Place:
 
     device: str = "cpu"
     precision: Precision = "float32"
+    threads: int = 1
+    """Of the processor; the same in all rounds, for kernels cut their sums by it."""
 
     def __str__(self) -> str:
-        return f"{self.device}, {self.precision}"
+        told = f"{self.device}, {self.precision}"
+        return told if self.threads == 1 else f"{told}, {self.threads} threads"
 
 
 HERE = Place()
 """The processor, in float32."""
 
 
-def place_for(device: str, precision: Precision = "float32") -> Place:
+def place_for(device: str, precision: Precision = "float32", threads: int = 1) -> Place:
     """The device that the settings name; ``auto`` is the first GPU if there is one, and the processor if not.
 
     Raises:
@@ -50,7 +53,7 @@ def place_for(device: str, precision: Precision = "float32") -> Place:
         )
     if wanted != "cpu":
         _in_one_order()
-    return Place(wanted, precision)
+    return Place(wanted, precision, threads)
 
 
 def assert_full_products() -> None:

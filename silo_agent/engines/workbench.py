@@ -21,8 +21,13 @@ _Key = tuple[type[ModelAdapter], Digest, int]
 class Workbench:
     """Used by one round at a time; nothing of it stays in the module but weights, which the next replaces."""
 
-    def __init__(self, place: Place = HERE) -> None:
+    def __init__(self, place: Place = HERE, pass_records: int | None = None) -> None:
+        """
+        Args:
+            pass_records: the most records in one pass of an engine; its own bound if left out.
+        """
         self._place = place
+        self._pass_records = pass_records
         self._held: tuple[_Key, StepEngine] | None = None
 
     def engine(
@@ -40,13 +45,22 @@ class Workbench:
         Raises:
             PolicyRefusal, ConfigurationError: as ``build_model`` and ``engine_for``.
         """
-        key = (type(adapter), terms.architecture, pass_shape(expected))
+        shape = min(pass_shape(expected), self._pass_records or math.inf)
+        key = (type(adapter), terms.architecture, int(shape))
         if self._held is None or self._held[0] != key:
             module = build_model(adapter, terms, vector).train().to(self._place.device)
-            self._held = (key, engine_for(module, terms.inputs, key[2], self._place.precision))
+            self._held = (
+                key,
+                engine_for(module, terms.inputs, key[2], self._place.precision, self._pass_records),
+            )
         engine = self._held[1]
         load_vector(engine.module.train(), terms, vector)
         return engine
+
+    @property
+    def threads(self) -> int:
+        """That compute a step."""
+        return self._place.threads
 
     @property
     def engine_name(self) -> str:

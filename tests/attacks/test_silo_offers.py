@@ -29,7 +29,6 @@ from privacy.wire.envelope import Envelope
 from silo_agent.data.records import Records
 from silo_agent.ledger.admission import Costs, Quote
 from silo_agent.ledger.ledger import Reserved
-from silo_agent.models.adapters import ADAPTERS
 from silo_agent.participation import (
     Invitation,
     Site,
@@ -37,10 +36,11 @@ from silo_agent.participation import (
     check_model,
     clear_offer,
     open_offer,
-    train_update,
-    weight_of,
+    paid_work,
+    work_of,
 )
 from silo_agent.settings import DatasetSettings
+from silo_agent.training.here import weight_of
 from silo_agent.update import GridUpdate
 from tests.federation import Federation, demo_policy_text
 from tests.unit.policies.policies_terms import bent
@@ -190,8 +190,6 @@ def test_a_model_other_than_the_plans_is_refused_by_its_hash() -> None:
 
 def test_training_takes_the_reservation_of_this_very_round() -> None:
     invitation = _clear(_offer())
-    model = check_model(invitation, FEDERATION.initial_model())
-    records = Records(np.zeros((60, 2), dtype=np.float32), np.zeros(60, dtype=np.float32))
     other = _clear(_offer(FEDERATION.plan(JOB, session="ff" * 16))).plan.context
     paid = charge_for(invitation)
     assert paid is not None
@@ -204,14 +202,14 @@ def test_training_takes_the_reservation_of_this_very_round() -> None:
         ),
     ):
         with pytest.raises(SealsumError, match="expected a reservation for this round"):
-            train_update(invitation, model, ADAPTERS["logistic"], records, unpaid)
+            paid_work(work_of(invitation, _site()), unpaid)
 
 
 def test_a_plan_with_dp_never_tells_the_number_of_records() -> None:
     invitation = _clear(_offer())
     for count in (50, 51, 5000):
         records = Records(np.zeros((count, 2), dtype=np.float32), np.zeros(count, dtype=np.float32))
-        assert weight_of(invitation, records, GridUpdate(np.zeros(3))) == 1.0
+        assert weight_of(invitation.plan, records, GridUpdate(np.zeros(3))) == 1.0
 
 
 def test_a_schema_that_the_datas_owner_has_not_read_is_refused() -> None:

@@ -28,6 +28,7 @@ from silo_agent.own_policy import load_own_policy
 from silo_agent.participation import Site
 from silo_agent.problems import WentOn
 from silo_agent.settings import read_settings
+from silo_agent.training.here import trainer_here
 from tests.federation import Federation, demo_policy_text
 from tests.silo_yaml import approving, registered
 from tests.unit.silo_agent.loopback import patients
@@ -77,7 +78,7 @@ def agent(directory: Path) -> Iterator[tuple[Attendance, Books, Site]]:
     books = Books(identity, settings, own, datetime.now(UTC))
     desk = ApprovalDesk(settings, identity, load_own_policy(settings))
     desk.meet(FEDERATION.charter)
-    attendance = Attendance(settings, identity, books, desk, threading.Event())
+    attendance = Attendance(settings, identity, books, desk, threading.Event(), trainer_here)
     site = Site(
         silo=SILO,
         verify_key=identity.signing.verify_key,

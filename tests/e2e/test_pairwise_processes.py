@@ -102,6 +102,7 @@ def test_silos_killed_before_and_after_their_upload_cost_their_round_at_most_and
                 "state_dir": "state",
                 "aggregator_url": url,
                 "threat_model": "demo-pairwise",
+                "worker": {"process": False},
                 "datasets": {"cardio": registered()},
                 "approval_rules": approving("cardio"),
             }

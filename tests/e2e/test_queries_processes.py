@@ -78,6 +78,7 @@ def test_statistics_and_an_evaluation_are_asked_answered_and_drawn(tmp_path: Pat
             "state_dir": "state",
             "aggregator_url": url,
             "threat_model": "./own.yaml",
+            "worker": {"process": False},
             "datasets": {"cardio": registered()},
             "approval_rules": approving("cardio"),
         }

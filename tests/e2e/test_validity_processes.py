@@ -48,6 +48,7 @@ def test_honest_agents_prove_their_noisy_updates_and_one_that_restarts_drops_out
                 "state_dir": "state",
                 "aggregator_url": urls["aggregator"],
                 "threat_model": "demo-hospitals",
+                "worker": {"process": False},
                 "datasets": {"cardio": registered()},
                 "approval_rules": approving("cardio"),
             }

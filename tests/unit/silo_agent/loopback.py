@@ -152,6 +152,7 @@ class Loopback:
             "threat_model": "demo-hospitals",
             "datasets": {"cardio": registered()},
             "approval_rules": approving("cardio"),
+            "worker": {"process": False},
             **settings,
         }
         path = directory / "silo.yaml"

@@ -21,6 +21,7 @@ from silo_agent.doctor.finding import Finding, Report
 from silo_agent.doctor.route import look_at_way, way_to
 from silo_agent.doctor_command import doctor
 from silo_agent.egress import Egress
+from silo_agent.settings import read_settings
 from tests.one_answer import answering
 from tests.silo_yaml import registered
 from tests.unit.silo_agent import loopback
@@ -43,7 +44,7 @@ class Site:
     root: Path
 
     def config(self, **changes: Any) -> Path:
-        return self.servers.silo_files(self.root, patients(80), **changes)
+        return self.servers.silo_files(self.root, patients(80), **{"worker": {}, **changes})
 
     def state(self) -> Path:
         return self.root / "state"
@@ -303,3 +304,23 @@ def test_connections_that_are_cut_when_idle(site: Site, monkeypatch: pytest.Monk
     monkeypatch.setattr(loopback._Handler, "setup", impatient)
     report = examine(site.config(), 0.6)
     assert "it was cut" in fault(report, "idle:aggregator", "warning").got
+
+
+def test_a_worker_that_keeps_its_network_is_a_fault_or_where_the_settings_bear_it_a_warning(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = Report()
+    settings = read_settings(site.config())
+    machine.look_at_machine(settings, report, datetime.now(UTC))
+    assert [one.got for one in report.findings if one.check == "worker"] == ["neither network nor keys"]
+    monkeypatch.setattr(machine, "look_at_confinement", lambda *_: "Operation not permitted (unshare)")
+    for worker, verdict, got in (
+        ({}, "fault", "no namespaces: Operation not permitted (unshare)"),
+        ({"network": "best_effort"}, "warning", "it keeps its network: Operation not permitted (unshare)"),
+        ({"process": False}, "warning", "none: training runs in the agent's own process"),
+    ):
+        report = Report()
+        machine.look_at_machine(read_settings(site.config(worker=worker)), report, datetime.now(UTC))
+        found = fault(report, "worker", verdict)
+        assert found.got == got
+        assert found.remedy
