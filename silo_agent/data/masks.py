@@ -32,7 +32,9 @@ def mask_cells(
     """
     found = [path for ending in _ENDINGS if (path := masks / name.with_suffix(ending)).is_file()]
     if len(found) != 1:
-        told = f"expected one mask in {masks} under the picture's name ({', '.join(_ENDINGS)}), got {len(found)}"
+        told = (
+            f"expected one mask in {masks} under the picture's name ({', '.join(_ENDINGS)}), got {len(found)}"
+        )
         raise Misfit(where, None, told)
     if not found[0].resolve().is_relative_to(masks.resolve()):
         raise Misfit(where, None, f"expected its mask in the folder {masks}, got a link out of it")

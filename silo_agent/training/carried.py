@@ -92,7 +92,12 @@ def frame_of_records(records: Records) -> Frame:
     if records.units is not None:
         arrays["units"] = records.units
     arrays["patients"] = np.frombuffer(json.dumps(records.patients).encode(), dtype=np.uint8)
-    fields = {"classes": records.classes, "views": records.views, "kind": records.kind, "listed": records.listed}
+    fields = {
+        "classes": records.classes,
+        "views": records.views,
+        "kind": records.kind,
+        "listed": records.listed,
+    }
     return Frame("records", fields, arrays)
 
 

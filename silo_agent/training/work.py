@@ -67,7 +67,7 @@ class Trainer(Protocol):
         """
 
     def check(self, models: RoundModels) -> str:
-        """What will compute the gradients of the round's model, for the log; before anything is charged or read.
+        """What will compute the round's gradients, for the log; before anything is charged or read.
 
         Raises:
             PolicyRefusal, ConfigurationError: the model cannot be trained, privately where the plan says so.

@@ -22,6 +22,7 @@ from silo_agent.doctor.route import look_at_way, way_to
 from silo_agent.doctor_command import doctor
 from silo_agent.egress import Egress
 from silo_agent.settings import read_settings
+from silo_agent.worker_settings import WorkerSettings
 from tests.one_answer import answering
 from tests.silo_yaml import registered
 from tests.unit.silo_agent import loopback
@@ -320,7 +321,8 @@ def test_a_worker_that_keeps_its_network_is_a_fault_or_where_the_settings_bear_i
         ({"process": False}, "warning", "none: training runs in the agent's own process"),
     ):
         report = Report()
-        machine.look_at_machine(read_settings(site.config(worker=worker)), report, datetime.now(UTC))
+        wanted = settings.model_copy(update={"worker": WorkerSettings.model_validate(worker)})
+        machine.look_at_machine(wanted, report, datetime.now(UTC))
         found = fault(report, "worker", verdict)
         assert found.got == got
         assert found.remedy

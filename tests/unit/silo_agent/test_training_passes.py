@@ -86,7 +86,9 @@ def test_a_step_is_what_opacus_batch_memory_manager_makes_of_it(
         physical = 0
         for features, labels in split:
             optimizer.zero_grad()
-            loss = nn.functional.binary_cross_entropy_with_logits(wrapped(features).squeeze(-1), labels)
+            loss = nn.functional.binary_cross_entropy_with_logits(
+                wrapped(features.requires_grad_()).squeeze(-1), labels
+            )
             loss.backward()
             optimizer.step()
             physical += 1
