@@ -72,12 +72,18 @@ def test_a_refusal_is_not_restarted_and_state_is_private(unit: Path) -> None:
 
 
 def test_what_one_unit_may_not_do_no_other_may() -> None:
-    """Hardening is the same in each, except that PyTorch must be able to compile."""
+    """Hardening is the same in each, except that PyTorch must be able to compile, and that the silo's worker
+    takes namespaces in which it has neither network nor keys (ADR 46)."""
     confined = {}
     for unit in UNITS:
         lines = [f"{key}={value}" for section, key, value in directives(unit) if section == "Service"]
         confined[unit.stem] = lines[lines.index("CapabilityBoundingSet=") :]
     silo = confined.pop("sealsum-silo")
     assert len({tuple(lines) for lines in confined.values()}) == 1
-    assert set(confined["sealsum-aggregator"]) - set(silo) == {"MemoryDenyWriteExecute=yes"}
-    assert set(silo) <= set(confined["sealsum-aggregator"])
+    server = set(confined["sealsum-aggregator"])
+    assert server - set(silo) == {"MemoryDenyWriteExecute=yes", "RestrictNamespaces=yes"}
+    assert set(silo) - server == {
+        "RestrictNamespaces=user net mnt",
+        "PrivateMounts=yes",
+        "SystemCallFilter=mount setpriority",
+    }
