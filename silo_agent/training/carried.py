@@ -33,6 +33,12 @@ _ERRORS: Final[Mapping[str, type[SealsumError]]] = {
         UpdateOutOfRange,
     )
 }
+STARVED: Final = 12
+"""Exit code of a worker that has no memory to receive a request."""
+OUT_OF_MEMORY: Final = (
+    "worker: the data or the model need more memory than there is; raise worker.memory_mib if it is set, or "
+    "lower worker.pass_records"
+)
 _ROOM: Final = 16
 """Vectors as long as all of a plan's, which an update with all that it keeps does not exceed."""
 _SLACK: Final = 1 << 20

@@ -22,15 +22,13 @@ from silo_agent.checked_model import CheckedModel
 from silo_agent.json_log import log_to_stderr
 from silo_agent.problems import OutOfMemory
 from silo_agent.settings import DatasetSettings
-from silo_agent.training.carried import frame_of_error, frame_of_trained, records_of
+from silo_agent.training.carried import OUT_OF_MEMORY, STARVED, frame_of_error, frame_of_trained, records_of
 from silo_agent.training.frames import Closed, Frame, receive_frame, send_frame
 from silo_agent.training.here import TrainerHere, TrainingSettings
 from silo_agent.training.work import PaidWork, RoundModels, Work
 
 _MOST: Final = 1 << 40
 """Bytes of arrays: what the agent sends is not bounded here, for the agent is whom this process serves."""
-_STARVED: Final = "starved"
-"""Instead of a request that there was no memory to receive; nothing more is heard after it."""
 _ALLOCATION: Final = ("allocate memory", "out of memory", "bad_alloc")
 """How torch says in a ``RuntimeError`` that memory is short."""
 
@@ -60,29 +58,20 @@ def _listen(wire: socket.socket, requests: queue.SimpleQueue[Frame], stopping: t
     except Closed:
         os._exit(0)  # whatever is being computed is nobody's any more
     except MemoryError:
-        requests.put(Frame(_STARVED))
+        os._exit(STARVED)  # an answer would wait behind a request that the agent is still sending
 
 
 def _answer(served: _Served, request: Frame) -> Frame:
     try:
-        if request.kind == _STARVED:
-            raise MemoryError
         return _STEPS[request.kind](served, request)
     except SealsumError as error:
         return frame_of_error(error)
     except MemoryError:
-        return frame_of_error(_out_of_memory())
+        return frame_of_error(OutOfMemory(OUT_OF_MEMORY))
     except RuntimeError as error:
         if not any(words in str(error) for words in _ALLOCATION):
             raise
-        return frame_of_error(_out_of_memory())
-
-
-def _out_of_memory() -> OutOfMemory:
-    return OutOfMemory(
-        "worker: the data or the model need more memory than there is; raise worker.memory_mib if it is set, "
-        "or lower worker.pass_records"
-    )
+        return frame_of_error(OutOfMemory(OUT_OF_MEMORY))
 
 
 class _Served:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from privacy.errors import MalformedMessage, SealsumError
-from silo_agent.problems import Stopped, WorkerLost
-from silo_agent.training.carried import error_of
+from silo_agent.problems import OutOfMemory, Stopped, WorkerLost
+from silo_agent.training.carried import OUT_OF_MEMORY, STARVED, error_of
 from silo_agent.training.frames import Closed, Frame, receive_frame, send_frame
 from silo_agent.worker_settings import WorkerSettings
 
@@ -108,7 +108,7 @@ class WorkerProcess:
             raise WorkerLost(f"{error}; it was ended, and the next round starts another") from error
         raise told
 
-    def _lost(self) -> WorkerLost:
+    def _lost(self) -> WorkerLost | OutOfMemory:
         return _lost(self._process)
 
 
@@ -164,8 +164,10 @@ def _confined(wire: socket.socket, process: subprocess.Popen[bytes]) -> str:
     return str(said.fields.get("why_not", "it did not say"))
 
 
-def _lost(process: subprocess.Popen[bytes]) -> WorkerLost:
+def _lost(process: subprocess.Popen[bytes]) -> WorkerLost | OutOfMemory:
     code = process.wait()
+    if code == STARVED:
+        return OutOfMemory(OUT_OF_MEMORY)
     how = {
         -signal.SIGKILL: "was killed (SIGKILL): by somebody, or because this machine's memory ran out",
         -signal.SIGXCPU: "used up worker.cpu_seconds: raise it, or leave the job",
