@@ -33,8 +33,9 @@ from silo_agent.own_policy import load_own_policy
 from silo_agent.problems import OutOfMemory, Stopped, WorkerLost
 from silo_agent.settings import DatasetSettings, SiloSettings, read_settings
 from silo_agent.training import worker_process
-from silo_agent.training.apart import TrainerApart, hidden_from_worker, trainer_for
+from silo_agent.training.apart import TrainerApart, trainer_for
 from silo_agent.training.here import TrainerHere, trainer_here, training_settings
+from silo_agent.training.hidden import hidden_from_worker
 from silo_agent.training.work import PaidWork, RoundModels, Trained, Trainer, Work
 from silo_agent.update import FloatUpdate
 from silo_agent.worker_settings import WorkerSettings
