@@ -104,7 +104,7 @@ class BookKeeping:
             ConfigurationError: a layer is called twice, changed in place, or does not see records as rows.
         """
         assert_full_products()
-        check = SumCheck()
+        check = SumCheck(clip * self.sum_rounding / 4)
         total = self._summed(records, sample, clip * CLIP_MARGIN, check)
         by_parameter = {parameter: total[place] for parameter, place in self._places.items()}
         if not check.largest_error(by_parameter) <= clip * self.sum_rounding / 2:

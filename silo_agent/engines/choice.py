@@ -1,7 +1,8 @@
-"""Which engine a model is trained with."""
+"""Which engine a model is trained with; the log names it, and why."""
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from torch import nn
@@ -15,6 +16,7 @@ from silo_agent.engines.opacus_hooks import OpacusHooks
 from silo_agent.engines.place import Precision
 from silo_agent.engines.probe import assert_records_apart, assert_right, at_other_weights, public_records
 
+_log = logging.getLogger(__name__)
 _COARSE: Final = 2.0**-4
 """Part of the clip by which a sum of nine records may differ in bfloat16, whose numbers have eight bits."""
 
@@ -53,6 +55,9 @@ def engine_for(
         except ConfigurationError as refusal:
             refusals.append(str(refusal))
         else:
+            # What refused was seen on public records: the reason may be logged.
+            reason = "; ".join(refusals) or "it knows every layer, and takes one backward pass a step"
+            _log.info("engine_chosen", extra={"engine": engine.name, "reason": reason})
             return engine if precision == "float32" else _coarser(engine, records, precision)
     raise ConfigurationError(f"model: no engine can train it privately: {'; '.join(refusals)}")
 

@@ -3,14 +3,16 @@
 ‖Σ_t δ_t a_tᵀ‖² = Σ_ts (a_t·a_s)(δ_t·δ_s). The Gram matrices are products in the precision of the factors, and
 what their rounding may hide is added. With u the unit roundoff, and L = Σ_t ‖a_t‖‖δ_t‖:
 
-- an inner product of D terms, added up in stretches of 64 and then stretch by stretch, errs by at most
-  γ_n·‖a_t‖‖a_s‖, γ_n = n·u/(1 − n·u), n = 64 + ⌈D/64⌉, in whatever order a kernel adds (Higham 2002, §3.1
+- an inner product of D terms, added up in stretches of 128 and then stretch by stretch, errs by at most
+  γ_n·‖a_t‖‖a_s‖, γ_n = n·u/(1 − n·u), n = 128 + ⌈D/128⌉, in whatever order a kernel adds (Higham 2002, §3.1
   and §4.2), and by D·ω where terms are too small for the format, ω its least normal number;
-- so what is added to the sum of products is (n_a + n_δ + 2)·u·L², and 1/64 of it more for terms of second
-  order and for the float64 in which products are summed.
+- with A and Δ the matrices as computed, AΔ is off by γ_a·‖a_t‖‖a_s‖·|Δ_ts| + γ_δ·‖δ_t‖‖δ_s‖·|A_ts| and the
+  product of both errors at most, which is summed and added. Long vectors are nearly orthogonal: off the
+  diagonal |Δ_ts| and |A_ts| are far below the lengths' products;
+- 1/64 of it more for terms of second order and for the float64 in which products are summed.
 
-In float32 that is some 10⁻⁵ of L². Where terms cancel so far that it would show, a unit's matrices are
-computed again in float64. Knows no layer and no clip.
+In float32 that is at most some 2·10⁻⁵ of L². Where terms cancel so far that it would show, a unit's matrices
+are computed again in float64. Knows no layer and no clip.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from typing import Final
 
 import torch
 
-_STRETCH: Final = 64
-_ELEMENTS: Final = 1 << 19
+_STRETCH: Final = 128
+_ELEMENTS: Final = 1 << 17
 """Of Gram matrices that are worked on at once."""
 _SECOND_ORDER: Final = 1 + 2.0**-6
 _DOUBTFUL: Final = 2.0**-10
@@ -58,30 +60,38 @@ def _block(inputs: torch.Tensor, outputs: torch.Tensor, slack: float) -> tuple[t
     """Squares, and which units' norms are mostly doubt: float64[U], bool[U]."""
     left, lengths, lost = _matrix(inputs)
     right, heights, missed = _matrix(outputs)
-    products = left.mul_(right).sum((-1, -2))
     total = (lengths * heights).sum(-1)
-    roundings = (_terms(inputs) + _terms(outputs) + 2) * torch.finfo(inputs.dtype).eps / 2
-    doubt = _SECOND_ORDER * roundings * total.square()
+    unit_roundoff = torch.finfo(inputs.dtype).eps / 2
+    of_left, of_right = ((_terms(factors) + 1) * unit_roundoff for factors in (inputs, outputs))
+    doubt = of_left * _seen_by(right, lengths) + of_right * _seen_by(left, heights)
+    doubt += of_left * of_right * total.square()
     doubt += missed * lengths.sum(-1).square() + lost * heights.sum(-1).square()
+    doubt *= _SECOND_ORDER
+    products = left.double().mul_(right.double()).sum((-1, -2))
     # Rounding may take a sum that is zero below it, by less than the doubt covers. NaN stays NaN.
     norms = (products.clamp(min=0.0) + doubt).sqrt_()
     squares = torch.maximum(norms + slack * total, total / MOST_CANCELLED).square().sum(-1)
     return squares, (doubt > (_DOUBTFUL * products).clamp(min=_NOTHING)).any(-1)
 
 
+def _seen_by(matrix: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Σ_ts l_t |M_ts| l_s: float64[U, R]."""
+    along = matrix.abs().double() @ lengths.unsqueeze(-1)
+    return (along.squeeze(-1) * lengths).sum(-1)
+
+
 def _matrix(factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Inner products float64[U, R, T, T], lengths that are not too short float64[U, R, T], and D·ω."""
+    """Inner products [U, R, T, T], lengths that are not too short float64[U, R, T], and D·ω."""
     width = factors.shape[2]
     parts = (factors[:, :, start : start + _STRETCH] for start in range(0, width, _STRETCH))
     grams = (part.transpose(-1, -2) @ part for part in parts)
-    summed = next(grams)
+    matrix = next(grams)
     for gram in grams:
-        summed += gram
-    matrix = summed.double()
+        matrix += gram
     format_of = torch.finfo(factors.dtype)
     lost = 2 * width * format_of.tiny
-    lengths = (matrix.diagonal(dim1=-2, dim2=-1) + lost) * (1 + _terms(factors) * format_of.eps)
-    return matrix, lengths.sqrt_(), lost
+    squares = matrix.diagonal(dim1=-2, dim2=-1).double()
+    return matrix, ((squares + lost) * (1 + _terms(factors) * format_of.eps)).sqrt_(), lost
 
 
 def _terms(factors: torch.Tensor) -> int:

@@ -15,7 +15,17 @@ from torch import nn
 from torch.nn import functional
 
 from silo_agent.engines.embedding import EmbeddingGradients
-from silo_agent.engines.products import Instances, UnitGradients, blocks, instances, outer_products
+from silo_agent.engines.products import (
+    BLOCK,
+    Columns,
+    Instances,
+    UnitGradients,
+    blocks,
+    by_kernel_row,
+    in_gram_form,
+    instances,
+    outer_products,
+)
 from silo_agent.engines.standardised import StandardisedConv2d, pulled_back
 
 Rule = Callable[..., Iterator[UnitGradients]]
@@ -49,11 +59,36 @@ def _convolution(
     outputs = _by_unit(back.flatten(2), groups, each)
     if layer.weight.requires_grad and isinstance(layer, StandardisedConv2d):
         # One by one: what the way to the trained numbers does to a length differs from channel to channel.
-        gradients = instances(layer.weight, columns, outputs).view(units, *layer.weight.flatten(1).shape)
-        yield Instances(layer.weight, pulled_back(layer.weight, gradients))
+        weight = layer.weight
+        gradients = instances(columns, outputs, weight[0].numel()).view(units, *weight.flatten(1).shape)
+        yield Instances(weight, pulled_back(weight, gradients))
     elif layer.weight.requires_grad:
-        yield outer_products(layer.weight, columns, outputs)
+        if stride[0] == each == 1 and not in_gram_form(layer.weight, groups, outputs.shape[3]):
+            rows = _columns_by_row(images, layer, back.shape[3], outputs.shape[3])
+            yield by_kernel_row(layer.weight, rows, outputs)
+        else:
+            yield outer_products(layer.weight, columns, outputs)
     yield from _bias(layer.bias, outputs)
+
+
+def _columns_by_row(
+    images: torch.Tensor, layer: nn.Conv1d | nn.Conv2d, width: int, positions: int
+) -> list[Columns]:
+    """What each row of a kernel sees, [U, R, D, T], where rows follow each other one by one.
+
+    Only the steps to the right are copied. A step down is a step in memory.
+    """
+    kernel, stride, dilation = (_pair(side) for side in (layer.kernel_size, layer.stride, layer.dilation))
+    units, channels, height, _ = images.shape
+    row, channel, down, right = images.stride()
+    steps = (row, channel, dilation[1] * right, down, stride[1] * right)
+    view = images.as_strided((units, channels, kernel[1], height, width), steps)
+    held = view.reshape(units, layer.groups, channels // layer.groups * kernel[1], height * width)
+
+    def of_row(start: int) -> Columns:
+        return lambda block: held[block, :, :, start : start + positions]
+
+    return [of_row(number * dilation[0] * width) for number in range(kernel[0])]
 
 
 def _by_unit(columns: torch.Tensor, groups: int, each: int) -> torch.Tensor:
@@ -119,11 +154,11 @@ def _affine(
     weight, bias = layer.weight, layer.bias
     each = len(given) // units
     sums: list[list[torch.Tensor]] = [[], []]
-    for block in blocks(units, given.numel() // units):
+    for block in blocks(units, given.numel() // units, 2 * BLOCK):
         rows = slice(block.start * each, block.stop * each)
-        scales = back[rows] * normal(given[rows])
-        for one, terms in zip(sums, (scales, back[rows]), strict=True):
-            one.append(terms.reshape(block.stop - block.start, *shape).sum((1, 3)))
+        scales, shifts = normal(given[rows]), back[rows]
+        for one, terms in zip(sums, (scales.mul_(shifts), shifts), strict=True):
+            one.append(terms.reshape(block.stop - block.start, *shape).sum(3).sum(1))
     for parameter, of in zip((weight, bias), sums, strict=True):
         if isinstance(parameter, nn.Parameter) and parameter.requires_grad:
             yield Instances(parameter, torch.cat(of))
@@ -161,6 +196,8 @@ def as_positions(calls: list[torch.Tensor]) -> torch.Tensor:
 def why_not(layer: nn.Module) -> str | None:
     """What of a layer with parameters of its own has no rule here, or nothing."""
     kind = type(layer)
+    if isinstance(layer, nn.RNNBase):
+        return f"{kind.__name__} hides what its gates see; build it of silo_agent.models.recurrent.Recurrent"
     if kind not in RULES:
         return f"{kind.__name__} has no rule"
     own = {name for name, parameter in layer.named_parameters(recurse=False)}

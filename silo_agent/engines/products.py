@@ -25,8 +25,14 @@ _SMALL: Final = 1 << 14
 """Weights of so many elements are multiplied in float64, which costs nothing there."""
 _PRODUCTS: Final = 16
 """A multiplication of the Gram form takes about 1/16 of the time of one element of G in memory (measured)."""
-_BLOCK: Final = 1 << 17
+BLOCK: Final = 1 << 17
 """Elements that are worked on at once."""
+_CACHED: Final = 1 << 15
+"""float64 numbers that stay in the fastest cache but one, between being widened and squared."""
+_TOGETHER: Final = 8
+"""Units whose instances are added up in float32."""
+_HALF_EPS: Final = torch.finfo(torch.float32).eps / 2
+_LEAST: Final = torch.finfo(torch.float32).tiny
 Columns = Callable[[slice], torch.Tensor]
 """Inputs of some units: [U, R, D, T], for R groups of channels that do not mix."""
 
@@ -53,24 +59,56 @@ def is_large(parameter: torch.Tensor) -> bool:
 
 
 class Instances:
-    """Gradients that are in memory, one a unit."""
+    """Gradients that are in memory, one a unit.
 
-    def __init__(self, parameter: torch.Tensor, gradients: torch.Tensor) -> None:
+    Sums of large weights are float32 over n units at a time, and float64 over those, if a check is there that
+    notes by how much they may be off: one product and n additions err by at most (n + 1) · u · f‖G‖ for each
+    unit (Higham 2002, §3.1), and the factor's own rounding by |f̃ − f|·‖G‖.
+    """
+
+    def __init__(self, parameter: torch.Tensor, *gradients: torch.Tensor) -> None:
         """
         Args:
-            gradients: [U, …], in the parameter's order.
+            gradients: [U, …], in the parameter's order; or, of a convolution, one for each row of its kernel,
+                [U, P, C · k] for a parameter [P, C, rows, k].
         """
         self.parameter = parameter
-        self._gradients = gradients.flatten(1)
-        self.held = self._gradients.shape[1]
-        self.squares = _squares(self._gradients)
+        self._parts = [one.flatten(1) for one in gradients]
+        self.held = sum(one.shape[1] for one in self._parts)
+        self.squares = sum((squares_of(one) for one in self._parts[1:]), squares_of(self._parts[0]))
 
     def weighted(self, factors: torch.Tensor, check: SumCheck | None) -> torch.Tensor:
-        """As ``UnitGradients``; always in float64."""
-        total = torch.zeros(self.held, dtype=torch.float64, device=factors.device)
-        for block in blocks(len(factors), self.held, 8 * _BLOCK):
-            total += factors[block] @ self._gradients[block].double()
-        return total
+        """As ``UnitGradients``."""
+        rounded = factors.float()
+        coarse = check is not None and self._may_be_coarse(rounded, factors, check)
+        sums = [_by_eights(part, rounded) if coarse else _wide_sum(part, factors) for part in self._parts]
+        if len(sums) == 1:
+            return sums[0]
+        outputs, channels, _, width = self.parameter.shape
+        rows = torch.stack(sums).view(len(sums), outputs, channels, width)
+        return rows.permute(1, 2, 0, 3).flatten()
+
+    def _may_be_coarse(self, rounded: torch.Tensor, factors: torch.Tensor, check: SumCheck) -> bool:
+        if not is_large(self.parameter) or self._parts[0].dtype != torch.float32:
+            return False
+        error = (rounded.double() - factors).abs() + (_TOGETHER + 1) * _HALF_EPS * rounded.double()
+        # Terms too small for float32 lose its least normal number each, at most.
+        lost = len(factors) * self.held * _LEAST
+        return check.allows(float((error * self.squares.sqrt()).sum()) + lost)
+
+
+def _by_eights(part: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(part.shape[1], dtype=torch.float64, device=part.device)
+    for some in blocks(len(part), 1, _TOGETHER):
+        total += torch.mv(part[some].t(), factors[some])
+    return total
+
+
+def _wide_sum(part: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros(part.shape[1], dtype=torch.float64, device=part.device)
+    for block in blocks(len(part), part.shape[1], 2 * BLOCK):
+        total.addmv_(part[block].double().t(), factors[block])
+    return total
 
 
 class GramForm:
@@ -96,7 +134,7 @@ class GramForm:
         self._inputs, self._outputs = inputs, outputs
         slack = (inputs.shape[3] + 3) * torch.finfo(inputs.dtype).eps / 2
         if inputs.shape[1] * inputs.shape[3] == 1:
-            self.squares = _squares(inputs.flatten(1)) * _squares(outputs.flatten(1)) * (1 + slack) ** 2
+            self.squares = squares_of(inputs.flatten(1)) * squares_of(outputs.flatten(1)) * (1 + slack) ** 2
             return
         self.squares = gram_squares(inputs, outputs, slack)
 
@@ -136,7 +174,7 @@ class GramForm:
 
     def _blocks(self) -> Iterator[slice]:
         _, groups, width, positions = self._inputs.shape
-        return blocks(len(self._inputs), groups * positions * (width + self._outputs.shape[2]), 4 * _BLOCK)
+        return blocks(len(self._inputs), groups * positions * (width + self._outputs.shape[2]), 4 * BLOCK)
 
 
 def _product(outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
@@ -152,15 +190,26 @@ def outer_products(parameter: torch.Tensor, columns: Columns, outputs: torch.Ten
     """
     units, groups, rows, positions = outputs.shape
     width = parameter.numel() // (groups * rows)
-    if positions == 1 or positions**2 * (rows + width) < _PRODUCTS * rows * width:
+    if in_gram_form(parameter, groups, positions):
         return GramForm(parameter, columns(slice(0, units)), outputs)
-    return Instances(parameter, instances(parameter, columns, outputs))
+    return Instances(parameter, instances(columns, outputs, width))
 
 
-def instances(parameter: torch.Tensor, columns: Columns, outputs: torch.Tensor) -> torch.Tensor:
-    """Each unit's G: [U, R·P·D], of what ``outer_products`` is given."""
+def by_kernel_row(parameter: torch.Tensor, rows: list[Columns], outputs: torch.Tensor) -> UnitGradients:
+    """The instances of a convolution's G, whose inputs for one row of its kernel are ``Columns`` each."""
+    width = parameter[0].numel() // len(rows)
+    return Instances(parameter, *(instances(columns, outputs, width) for columns in rows))
+
+
+def in_gram_form(parameter: torch.Tensor, groups: int, positions: int) -> bool:
+    """Whether the Gram form is the cheaper one; by shapes alone."""
+    rows, width = len(parameter) // groups, parameter[0].numel()
+    return positions == 1 or positions**2 * (rows + width) < _PRODUCTS * rows * width
+
+
+def instances(columns: Columns, outputs: torch.Tensor, width: int) -> torch.Tensor:
+    """Each unit's G: [U, R·P·D], of what ``outer_products`` is given, and D."""
     units, groups, rows, positions = outputs.shape
-    width = parameter.numel() // (groups * rows)
     made = torch.empty(units * groups, rows, width, dtype=outputs.dtype, device=outputs.device)
     for block in blocks(units, groups * positions * width):
         inputs, back = columns(block).flatten(0, 1), outputs[block].flatten(0, 1)
@@ -169,17 +218,22 @@ def instances(parameter: torch.Tensor, columns: Columns, outputs: torch.Tensor) 
     return made.view(units, -1)
 
 
-def blocks(count: int, elements: int, most: int = _BLOCK) -> Iterator[slice]:
+def blocks(count: int, elements: int, most: int = BLOCK) -> Iterator[slice]:
     """Stretches of units, of so many elements each, that fit a processor's cache."""
     size = max(1, most // max(1, elements))
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
 
-def _squares(values: torch.Tensor) -> torch.Tensor:
-    """Squared norms of rows: float64[U]."""
-    norms = [
-        torch.linalg.vector_norm(values[one], dim=1, dtype=torch.float64)
-        for one in blocks(len(values), values.shape[1])
-    ]
-    return torch.cat(norms).square()
+def squares_of(values: torch.Tensor) -> torch.Tensor:
+    """Squared norms of rows, in float64: float64[U]."""
+    units, size = values.shape
+    if size <= _CACHED or values.is_cuda:
+        small = (values[one] for one in blocks(units, size))
+        norms = [torch.linalg.vector_norm(one, dim=1, dtype=torch.float64) for one in small]
+        return torch.cat(norms).square()
+    squares = torch.empty(units, dtype=torch.float64, device=values.device)
+    for unit, row in enumerate(values):
+        parts = (part.double() for part in row.split(_CACHED))
+        squares[unit] = torch.stack([torch.dot(part, part) for part in parts]).sum()
+    return squares

@@ -28,19 +28,34 @@ _CAUGHT: Final = 1 / 32
 class SumCheck:
     """One step's directions, and what its sums should be along them."""
 
-    def __init__(self) -> None:
-        self._directions: dict[int, torch.Tensor] = {}
+    def __init__(self, most_allowed: float = math.inf) -> None:
+        """
+        Args:
+            most_allowed: of errors that are proven and not looked at, together.
+        """
+        self._most_allowed = most_allowed
+        self._directions = torch.empty(0, DIRECTIONS, dtype=torch.float64, device="cpu")
         self._expected: dict[torch.Tensor, torch.Tensor] = {}
+        self._allowed = 0.0
 
     def directions(self, width: int) -> torch.Tensor:
-        """X of one width, float64[width, k], the same for all parameters: their errors stand in one column.
+        """X of one width, float64[width, k], the first rows of one matrix for all parameters.
 
-        Drawn as noise is, by the operating system: a model that knew them could hide its error from them.
+        So errors of narrower ones, with zeros on the right, stand in one column. Drawn as noise is, by the
+        operating system: a model that knew them could hide its error from them.
         """
-        if width not in self._directions:
-            drawn = torch.from_numpy(gaussian(width * DIRECTIONS, 1.0))
-            self._directions[width] = drawn.reshape(width, DIRECTIONS)
-        return self._directions[width]
+        missing = width - len(self._directions)
+        if missing > 0:
+            drawn = torch.from_numpy(gaussian(missing * DIRECTIONS, 1.0)).reshape(missing, DIRECTIONS)
+            self._directions = torch.cat([self._directions, drawn])
+        return self._directions[:width]
+
+    def allows(self, error: float) -> bool:
+        """Whether there is room for a proven bound on the norm of an error; it is noted if so."""
+        if not self._allowed + error <= self._most_allowed:
+            return False
+        self._allowed += error
+        return True
 
     def expect(self, parameter: torch.Tensor, projected: torch.Tensor) -> None:
         """Add the projection of what a pass sums for one parameter, float64[rows, k]."""
@@ -57,4 +72,4 @@ class SumCheck:
         for parameter, expected in self._expected.items():
             rows = sums[parameter].reshape(len(expected), -1)
             square += float((rows @ self.directions(rows.shape[1]).to(rows.device) - expected).square().sum())
-        return math.sqrt(square / DIRECTIONS) / _CAUGHT
+        return math.sqrt(square / DIRECTIONS) / _CAUGHT + self._allowed
