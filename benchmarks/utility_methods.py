@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.utility_problems import SILOS, Problem
 from privacy.dp.calibration import calibrated_noise
-from privacy.plan import DpTerms, ServerTerms, TrainingTerms, VectorTerms
+from privacy.plan import DpTerms, LocalTerms, ServerTerms, TrainingTerms, VectorTerms
 from sealsum.simulator.alone import LOCAL, train_alone
 from sealsum.simulator.federation import Federation
 from sealsum.simulator.linear import LINEAR, LINEAR_LOCAL
@@ -43,13 +43,15 @@ def noise(epsilon: float, sample_rate: float, steps: int) -> float:
 
 
 def pooled_plain(problem: Problem, split: str, epsilon: float) -> float:
-    """All records in one place, no DP: full-batch gradient descent."""
+    """All records in one place, no DP: gradient descent on all of them, or on as many a step as is said."""
     recipe = problem.recipe
+    batch = recipe.plain_batch
     training = TrainingTerms(
         algorithm="fedavg",
         local_steps=recipe.plain_steps,
         learning_rate=recipe.plain_rate,
         server_learning_rate=1.0,
+        local=LocalTerms() if batch is None else LocalTerms(batch_size=batch),
     )
     terms = RoundTerms(problem.model, training, None, VECTOR)
     return problem.score(_alone(problem, terms, problem.train, 1))
@@ -101,7 +103,8 @@ SHARED: Final[dict[str, Method]] = {
 
 def _alone(problem: Problem, terms: RoundTerms, records: Records, rounds: int) -> NDArray[np.float32]:
     """Linear models in closed form, others by the agent's own engine."""
-    algorithms = LINEAR_LOCAL if problem.model.adapter == "logistic" else LOCAL
+    closed = problem.model.adapter == "logistic" and terms.training.local == LocalTerms()
+    algorithms = LINEAR_LOCAL if closed else LOCAL
     adapter = ADAPTERS[problem.model.adapter]
     return train_alone(terms, adapter, records, _first(problem), rounds, algorithms)
 

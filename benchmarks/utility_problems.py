@@ -49,6 +49,8 @@ class Recipe:
     plain_rate: float
     """Without DP."""
     plain_steps: int
+    plain_batch: int | None = None
+    """Records a step without DP; all of them where it is left out."""
     local_steps: int = 5
     """Of ``dp_fedavg``, a round."""
 
@@ -149,8 +151,9 @@ def mnist(seed: int) -> Problem:
         steps=292,
         clip=1.0,
         rate=lambda epsilon: min(15.0 * epsilon**0.65, 40.0),
-        plain_rate=0.5,
-        plain_steps=100,
+        plain_rate=2.0,
+        plain_steps=2340,
+        plain_batch=256,
     )
     model = model_terms("logistic", train.features.shape[1], (), 10)
     return Problem("MNIST", "accuracy", recipe, model, train, test, _splits(train, seed))
