@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+if not __package__:  # run as a file; opacus installs a package of this name, which would be found first
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.noniid_cells import TARGETS, Cell, SeedRun, rounds_to, run
 from benchmarks.noniid_grounds import ONE_SEED, PARTITIONS, DatasetName, dataset_here, few

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+
+if not __package__:  # run as a file; opacus installs a package of this name, which would be found first
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.flamby_heart import Halves
 from benchmarks.personal_recipes import RECIPES, Scored, flamby

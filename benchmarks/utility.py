@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -21,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+if not __package__:  # run as a file; opacus installs a package of this name, which would be found first
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.utility_methods import DELTA, PLAIN, POOLED, SHARED, SILOS
 from benchmarks.utility_plot import HARDEST, plot

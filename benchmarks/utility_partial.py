@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
+
+if not __package__:  # run as a file; opacus installs a package of this name, which would be found first
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.utility_methods import DELTA, VECTOR, noise
 from privacy.plan import DpTerms, ModelTerms, ServerTerms, TrainingTerms

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.datasets import load_digits
+
+if not __package__:  # run as a file; opacus installs a package of this name, which would be found first
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.utility_methods import ADAPTER, DELTA, VECTOR, noise
 from benchmarks.utility_problems import Problem, digits, rows
