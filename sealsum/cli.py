@@ -64,6 +64,9 @@ COMMANDS: dict[str, Lazy] = {
         {"enroll": "sealsum.enrolment:researcher"},
     ),
     "query": Lazy("sealsum.query_commands:query", "Ask for statistics, or metrics of a model, under DP."),
+    "synthesise": Lazy(
+        "sealsum.synthesise_command:synthesise", "Draw made-up records from a charged query's answer."
+    ),
     "tune": Lazy("sealsum.tune_command:tune", "Search a job's settings on public, made-up or own records."),
     "diagnose": Lazy("sealsum.diagnosis.command:command", "Ask whether silos' data differ, and what to do."),
     "simulate": Lazy(

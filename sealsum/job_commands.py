@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -17,6 +17,7 @@ from sealsum.job_judgement import refuse_if_charter_does, upload_bytes_by_round
 from sealsum.job_list import listed_jobs, print_jobs
 from sealsum.job_metrics import sentence, training_curve
 from sealsum.job_view import JobView
+from sealsum.lazy_group import Lazy, LazyGroup
 from sealsum.researcher_options import AGGREGATOR, JSON, PROXY, STATE
 from sealsum.sdk import Federation, JobHandle
 from silo_agent.models.files import model_file, read_model
@@ -34,7 +35,15 @@ def _connection(command: Callable[..., None]) -> Callable[..., None]:
     return STATE(AGGREGATOR(PROXY(command)))
 
 
-@click.group()
+class _Job(LazyGroup):
+    """Only a warm-up needs a learning framework."""
+
+    table: ClassVar[Mapping[str, Lazy]] = {
+        "warm-up": Lazy("sealsum.warm_up_command:warm_up", "Train the first model on public records.")
+    }
+
+
+@click.group(cls=_Job)
 def job() -> None:
     """Submit a job, follow it, fetch its model."""
 
@@ -63,6 +72,8 @@ def submit(
     asked = read_job_file(job_file)
     if model_path is not None and asked.initial_model is not None:
         raise ConfigurationError(f"--model: expected none: {job_file} names initial_model; leave one out")
+    if model_path is not None and asked.public_data is not None:
+        asked.public_data.must_have_warmed(model_path)
     initial = asked.first_model() if model_path is None else read_model(model_path, asked.terms())
     with Federation.connect(
         state, aggregator_url=url, dial=partial(FederationClient, proxy=proxy)

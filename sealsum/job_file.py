@@ -16,6 +16,7 @@ Left out, ``training.algorithm`` is dp_fedsgd, or fedavgm with ``dp: none``; nam
 meet; with ``model: distributed`` and ``noise_shares: 2`` silos add shares of the noise, and with ``metrics:
 {names: [accuracy, loss], noise_multiplier: 20, loss_cap: 4}`` training metrics are opened (docs/privacy.md).
 ``initial_model: FILE.safetensors`` starts from weights in a file beside this one, instead of those of a seed.
+``public_data: {file: public.csv, digest: SHA-256}`` names what ``job warm-up`` trained those weights on.
 ``model.base: {name: digits-base, file: base.safetensors, trainable: ["layer3.*"], low_rank: [layer1], rank:
 4}`` trains a part of public weights that every silo has.
 No file path and no code goes into a job: ``dataset`` and ``adapter`` are names that silos know.
@@ -52,6 +53,7 @@ from sealsum.job_defaults import with_defaults
 from sealsum.job_further import algorithm_further, with_silos
 from sealsum.job_grid import coarse_vector, finest_vector, noise_vector
 from sealsum.job_metrics import metrics_further
+from sealsum.public_data import PublicData
 from sealsum.yaml_file import faults_of, read_yaml_file
 from silo_agent.models.files import read_model
 from silo_agent.models.layouts import BUILT_IN, initial_vector, model_terms
@@ -114,6 +116,8 @@ class JobFile(Frozen):
     initial_model: Path | None = None
     """A safetensors file with the job's first weights, beside this file; public like the job. Only its digest
     goes into the job."""
+    public_data: PublicData | None = None
+    """What the first model was trained on before round 1; records that everybody may read."""
     training: TrainingTerms
     dp: Annotated[DpTerms | None, BeforeValidator(_read_dp)]
     rounds: Count
@@ -190,10 +194,13 @@ class JobFile(Frozen):
         """The weights of ``initial_model``, or the built-in first ones, float32[d].
 
         Raises:
-            ConfigurationError: the file does not fit, or an adapter of the silos' own has none.
+            ConfigurationError: the file does not fit, or an adapter of the silos' own has none; or it was not
+                trained on the public records that the job names.
         """
+        if self.public_data is not None:
+            self.public_data.must_have_warmed(self.initial_model)
         if self.initial_model is not None:
-            if "seed" in self.model.model_fields_set:
+            if "seed" in self.model.model_fields_set and self.public_data is None:
                 raise ConfigurationError("model.seed: expected none beside initial_model; leave one out")
             return read_model(self.initial_model, self.terms())
         if self.model.layout:
@@ -269,6 +276,9 @@ def read_job_file(path: Path) -> JobFile:
     if asked.model.base is not None:
         base = asked.model.base.model_copy(update={"file": path.parent / asked.model.base.file})
         asked = asked.model_copy(update={"model": asked.model.model_copy(update={"base": base})})
+    if asked.public_data is not None:
+        public = asked.public_data.model_copy(update={"file": path.parent / asked.public_data.file})
+        asked = asked.model_copy(update={"public_data": public})
     if asked.initial_model is None:
         return asked
     return asked.model_copy(update={"initial_model": path.parent / asked.initial_model})

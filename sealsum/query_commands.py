@@ -35,10 +35,13 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Query(LazyGroup):
-    """Only who asks for a picture needs matplotlib."""
+    """Only who asks for a picture needs matplotlib; what compares answers is loaded when it is asked for."""
 
     table: ClassVar[Mapping[str, Lazy]] = {
-        "draw": Lazy("sealsum.queries.draw_command:draw", "Wait for a query's answer and draw it.")
+        "draw": Lazy("sealsum.queries.draw_command:draw", "Wait for a query's answer and draw it."),
+        "forgetting": Lazy(
+            "sealsum.queries.forgetting_command:forgetting_of", "Show what models forgot of each class."
+        ),
     }
 
 

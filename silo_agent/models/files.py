@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 
 from privacy.errors import ConfigurationError
@@ -42,6 +42,19 @@ def read_model(path: Path, terms: ModelTerms) -> NDArray[np.float32]:
         broken = next(name for name, tensor in tensors.items() if not np.all(np.isfinite(tensor)))
         raise ConfigurationError(f"{path}: expected finite parameters, got others in {broken}")
     return vector
+
+
+def read_notes(path: Path) -> Mapping[str, str]:
+    """What a model file's header says of it: word of whoever made the file, no more.
+
+    Raises:
+        ConfigurationError: not a safetensors file.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise ConfigurationError(f"{path}: expected a safetensors file") from error
 
 
 def _faults(terms: ModelTerms, tensors: Mapping[str, NDArray[Any]]) -> Iterator[str]:
