@@ -18,6 +18,7 @@ from aggregator.job_keys import JobKeys
 from aggregator.job_rows import keep_charter
 from aggregator.lease import Lease
 from aggregator.maintenance import Maintenance
+from aggregator.model_intake import Models
 from aggregator.operators.admitting import admit_people
 from aggregator.operators.web import add_people_routes
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
@@ -127,7 +128,8 @@ def assemble_aggregator(
     )
     with store.read() as view:
         state.coming_back.update(one.plan.context for one in left_open(view, state.me))
-    submissions = Submissions(state, settings.model_bytes_max, settings.storage_bytes_max)
+    models = Models(state, settings.model_bytes_max, settings.storage_bytes_max)
+    submissions = Submissions(state)
     share_servers = servers or _share_servers(identity, held)
     schemes: dict[SchemeName, SchemeFlow] = {
         "additive": AdditiveFlow(state, share_servers),
@@ -141,7 +143,7 @@ def assemble_aggregator(
     loop = RunLoop(state, flow, settings.grace_s, settings.aborts_max, settings.database_wait_s)
     people = admit_people(settings, held.charter, store, identity, issuer)
     app = aggregator_app(
-        state, submissions, Uploads(state, schemes), CharterChange(state, share_servers), people
+        state, models, submissions, Uploads(state, schemes), CharterChange(state, share_servers), people
     )
     add_people_routes(app, people, held.charter.federation, settings.oidc)
     add_log_routes(app, store, state.witnesses, between_rounds=lambda: state.current is None)

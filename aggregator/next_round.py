@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+from aggregator.model_intake import Models
 from aggregator.state import AggregatorState
 from aggregator.submissions import Submissions
 from privacy.ids import Context, SiloId
@@ -22,7 +23,12 @@ for silos."""
 
 
 async def next_round(
-    state: AggregatorState, submissions: Submissions, silo: Member, ctx: Context, seconds: float
+    state: AggregatorState,
+    models: Models,
+    submissions: Submissions,
+    silo: Member,
+    ctx: Context,
+    seconds: float,
 ) -> NextRound | None:
     """A round's result, with the offer of the next round and a small model of it; ``None`` while it is open.
 
@@ -38,19 +44,19 @@ async def next_round(
     if RoundResult.model_validate_json(result.body).job_state != "running":
         return NextRound(result=result, offer=None, model=None)
     offer = await submissions.next_offer(SiloId(silo.id), ctx, min(seconds, OFFER_WAIT_S))
-    model = None if offer is None else await _model_of(state, submissions, silo, offer)
+    model = None if offer is None else await _model_of(state, models, silo, offer)
     return NextRound(result=result, offer=offer, model=model)
 
 
 async def _model_of(
-    state: AggregatorState, submissions: Submissions, silo: Member, offer: Envelope
+    state: AggregatorState, models: Models, silo: Member, offer: Envelope
 ) -> CarriedModel | None:
     """The small model that the open round starts from."""
     current = state.current
     if current is None or current.offer is not offer:
         return None  # it closed just now
     digest = current.round.plan.model
-    blob, size = submissions.model_blob(silo, digest)
+    blob, size = models.blob(silo, digest)
     if size > MODEL_BYTES_MAX:
         return None
     raw = await blob.fetch()

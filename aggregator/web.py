@@ -12,6 +12,7 @@ from aggregator.charter_change import CharterChange
 from aggregator.evidence import job_evidence
 from aggregator.instances import Instances
 from aggregator.ledger_heads import heads_of
+from aggregator.model_intake import Models
 from aggregator.next_round import next_round
 from aggregator.operators.callers import People
 from aggregator.operators.operator import PersonReading
@@ -58,6 +59,7 @@ Wait = Annotated[float, Query(ge=0, le=86400)]
 
 def aggregator_app(
     state: AggregatorState,
+    models: Models,
     submissions: Submissions,
     uploads: Uploads,
     charters: CharterChange,
@@ -85,14 +87,14 @@ def aggregator_app(
 
     @app.put("/v1/models/{digest}")
     async def put_model(request: Request, digest: DigestPath, architecture: Architecture) -> Response:
-        body = body_stream(request, submissions.model_bytes_max)
-        new = await submissions.put_model(digest, architecture, body)
+        body = body_stream(request, models.bytes_max)
+        new = await models.put(digest, architecture, body)
         return Response(status_code=201 if new else 200)
 
     @app.get("/v1/models/{digest}")
     async def get_model(request: Request, digest: DigestPath, reader: AnyoneCalling) -> Response:
         judged = reader if isinstance(reader, Member) else PersonReading(reader.name, reader.legal_entity)
-        return await blob_response(request, *submissions.model_blob(judged, digest), digest)
+        return await blob_response(request, *models.blob(judged, digest), digest)
 
     @app.post("/v1/jobs")
     async def post_job(request: Request, researcher: Caller) -> Response:
@@ -157,7 +159,7 @@ def aggregator_app(
 
     @app.get("/v1/rounds/{ctx}/next")
     async def following(ctx: ContextPath, silo: Caller, wait_s: Wait = 0.0) -> Response:
-        coming = await next_round(state, submissions, silo, ctx, bounded_wait(wait_s))
+        coming = await next_round(state, models, submissions, silo, ctx, bounded_wait(wait_s))
         if coming is None:
             return Response(status_code=204)
         return Response(coming.model_dump_json(), media_type="application/json")
