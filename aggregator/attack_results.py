@@ -36,7 +36,7 @@ class AttackResults:
             return AttackSubject(job=row.envelope, model=row.model, results=results_of(view, row.spec.digest))
 
     def take(self, member: PartyId, job: JobId, envelope: Envelope) -> None:
-        """Keep what a member vouches for, in place of what it said before:
+        """Keep what a member vouches for, in place of what it said before; the same again changes nothing:
 
         (1) the job has finished; (2) the member signed it, under the job's digest, and did not ask for the
         job; (3) it is of this job and of the model that it ended with.
@@ -48,6 +48,7 @@ class AttackResults:
         # (1)
         with self._state.store.read() as view:
             row = _finished(view, job)
+            said_before = results_of(view, row.spec.digest)
         # (2)
         opened = open_from(
             self._state.held.charter, [member], envelope, AttackResult, "attack_result", row.spec.digest
@@ -60,6 +61,8 @@ class AttackResults:
             raise Unprocessable(
                 f"attack_result: expected it of job {row.job} and model {row.model[:16]}…, got another's"
             )
+        if envelope in said_before:
+            return
         of = (attack_results.c.job == row.spec.digest, attack_results.c.party == member)
         new = {"job": row.spec.digest, "party": member, "envelope": canonical_bytes(envelope)}
         with self._state.store.write() as transaction:

@@ -245,6 +245,16 @@ api_tokens: Final = Table(
 )
 """API tokens by the SHA-256 of their secrets. Unix seconds, 0 for never; rows stay when tokens have ended."""
 
+repeats: Final = Table(
+    "repeats",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("call", String(64), nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""Sealed answers to calls with an ``Idempotency-Key`` (``aggregator/operators/repeats.py``)."""
+
 drains: Final = Table(
     "drains",
     metadata,

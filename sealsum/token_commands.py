@@ -60,7 +60,7 @@ def new(
     """Issue a token. It is shown this once; the server keeps its digest only."""
     with person_client(server, ca, token_file, cert, key) as client:
         wanted = {"role": role, "scopes": sorted(set(scopes)), "days": days, "label": label}
-        issued = client.post("/v1/tokens", wanted)
+        issued = client.post_safely("/v1/tokens", wanted)
     if out is not None:
         write_secret(out, str(issued.pop("token")).encode() + b"\n")
     if as_json:

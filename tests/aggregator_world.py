@@ -43,6 +43,7 @@ class AsTlsPeer(httpx.ASGITransport):
     """Calls an application as the holder of a certificate (or of none)."""
 
     def __init__(self, app: Any, der: bytes | None) -> None:
+        self.of = (app, der)
         chain = [ssl.DER_cert_to_PEM_cert(der)] if der is not None else []
 
         async def with_tls(scope: Any, receive: Any, send: Any) -> None:

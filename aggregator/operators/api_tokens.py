@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator
@@ -20,9 +20,10 @@ from sqlalchemy import insert, select, update
 
 from aggregator.access import API_TOKEN_SCOPES, Scope
 from aggregator.operators.operator import Operator, Pseudonyms, TokenEnded
+from aggregator.operators.repeats import RepeatKey, answered_before, remember
 from aggregator.store import Reader, Store
 from aggregator.tables import api_tokens
-from privacy.canonical import Frozen
+from privacy.canonical import Frozen, canonical_bytes, sha256_hex
 from privacy.errors import NotFound, SignatureRejected, Unprocessable
 from privacy.people import PersonRole
 
@@ -72,11 +73,11 @@ class ApiTokens:
         self._days_max = days_max
         self._now = now
 
-    def issue(self, wanted: TokenRequest, by: Operator) -> IssuedToken:
-        """Make one; its entry in the log and its row are one transaction.
+    def issue(self, wanted: TokenRequest, by: Operator, key: RepeatKey | None = None) -> IssuedToken:
+        """Make one; its entry in the log, its row and what a repeated call is answered are one transaction.
 
         Raises:
-            Unprocessable: it would live longer than this server allows.
+            Unprocessable: it would live longer than this server allows; or ``key`` was another call's.
         """
         if wanted.days > self._days_max:
             raise Unprocessable(
@@ -97,7 +98,18 @@ class ApiTokens:
             "revoked_at": 0,
             "used_at": 0,
         }
+        call = sha256_hex(
+            b"sealsum/token/v1\x00" + canonical_bytes([by.pseudonym, wanted.model_dump(mode="json")])
+        )
+        issued = IssuedToken(name, f"{PREFIX}{name}_{secret}", expires_at)
+        if key is not None:
+            with self._store.read() as view:
+                before = answered_before(view, key, call, issued_at)
+            if before is not None:
+                return IssuedToken(**json.loads(before))
         with self._store.write() as transaction:
+            if key is not None:
+                remember(transaction, key, call, canonical_bytes(asdict(issued)), issued_at)
             transaction.connection.execute(insert(api_tokens).values(row))
             transaction.record(
                 "token_issued",
@@ -107,7 +119,7 @@ class ApiTokens:
                 person=by.pseudonym,
                 expires_at=expires_at,
             )
-        return IssuedToken(name, f"{PREFIX}{name}_{secret}", expires_at)
+        return issued
 
     def judge(self, text: str) -> Operator:
         """Whose token this is; checks: (1) its form; (2) its secret, in constant time; (3) it is neither

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from aggregator.operators.api_tokens import TokenRequest
 from aggregator.operators.callers import People
+from aggregator.operators.repeats import RepeatKey
 from aggregator.operators.settings import OidcSettings
 from aggregator.web_body import parsed, read_body
 from aggregator.web_common import AnyoneCalling, PersonCalling
@@ -73,7 +74,8 @@ def add_people_routes(app: FastAPI, people: People, federation: str, oidc: OidcS
     async def new_token(request: Request, by: PersonCalling) -> JSONResponse:
         raw = await read_body(request, REQUEST_BYTES_MAX)
         wanted = parsed(TokenRequest, parse_canonical(raw, REQUEST_BYTES_MAX))
-        issued = people.api_tokens.issue(wanted, by)
+        key = RepeatKey.of_header(request.headers.get("idempotency-key"))
+        issued = people.api_tokens.issue(wanted, by, key)
         answer: dict[str, Any] = {"id": issued.id, "token": issued.text, "expires_at": issued.expires_at}
         return JSONResponse(answer, 201, headers={"cache-control": "no-store"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from privacy.canonical import canonical_bytes
 from privacy.errors import ConfigurationError, MalformedMessage, PeerFault, TooLarge
@@ -104,6 +106,21 @@ class PersonClient:
         """
         return self._call("POST", path, canonical_bytes(document))
 
+    def post_safely(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+        """POST a JSON object under a key of its own, and once more where no answer came: the server does it
+        once and answers the same (``Idempotency-Key``).
+
+        Raises:
+            PeerFault: the server's refusal, by its kind.
+        """
+        content, headers = canonical_bytes(document), {"Idempotency-Key": f'"{uuid.uuid4()}"'}
+        for attempt in Retrying(
+            retry=retry_if_exception_type(Unreachable), stop=stop_after_attempt(2), reraise=True
+        ):
+            with attempt:
+                answer = self._call("POST", path, content, headers)
+        return answer
+
     def delete(self, path: str) -> None:
         """DELETE.
 
@@ -112,8 +129,14 @@ class PersonClient:
         """
         self._call("DELETE", path)
 
-    def _call(self, method: str, path: str, content: bytes | None = None) -> dict[str, Any]:
-        raw = self._send(method, path, content, _BYTES_MAX)
+    def _call(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        raw = self._send(method, path, content, _BYTES_MAX, headers=headers)
         try:
             document = json.loads(raw or b"{}")
         except ValueError as error:
@@ -129,10 +152,11 @@ class PersonClient:
         content: bytes | None,
         limit: int,
         params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        raw = bytearray()
+        raw, url = bytearray(), self._server + path
         try:
-            with self._http.stream(method, self._server + path, content=content, params=params) as response:
+            with self._http.stream(method, url, content=content, params=params, headers=headers) as response:
                 for chunk in response.iter_bytes():
                     raw += chunk
                     if len(raw) > limit:

@@ -133,9 +133,10 @@ def test_a_drain_outlives_a_restart_and_is_ended_once(tmp_path: Path) -> None:
     assert after.state.maintenance.begin(wanted, NOBODY).reason == "power"
     with pytest.raises(Conflict, match="expected none of jobs, got one that stands since"):
         after.state.maintenance.begin(DrainRequest(what="jobs", reason="other"), NOBODY)
-    after.state.maintenance.end(NOBODY)
-    with pytest.raises(NotFound, match="nothing is held back"):
+    for _ in range(2):
         after.state.maintenance.end(NOBODY)
+    assert after.state.maintenance.told() == "begins jobs and rounds"
+    assert [one.kind for one in entries(after)].count("drain_ended") == 1
     after.state.store.close()
 
 
@@ -198,9 +199,11 @@ async def test_what_a_hold_or_the_threat_model_keeps_stays_and_says_why(tmp_path
         assert "file 7" in kept.why
         with pytest.raises(Conflict, match="held already"):
             at_day(aggregator, 0).hold(HoldRequest(job=spec.job, reason="again"), NOBODY)
-        at_day(aggregator, 0).release(JobId(spec.job), NOBODY)
-        with pytest.raises(NotFound, match="expected a job that is held"):
+        at_day(aggregator, 0).hold(HoldRequest(job=spec.job, reason="file 7"), NOBODY)
+        for _ in range(2):
             at_day(aggregator, 0).release(JobId(spec.job), NOBODY)
+        with pytest.raises(NotFound, match="no such job|there is none"):
+            at_day(aggregator, 0).release(JobId("hearts"), NOBODY)
         assert expire(aggregator, 3000, dry_run=True).expired == ("heart",)
         assert messages_of(aggregator, spec) == 1
         assert expire(aggregator, 3000).expired == ("heart",)
