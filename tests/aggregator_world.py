@@ -92,6 +92,8 @@ class World:
     federation: Federation = field(default_factory=Federation)
     grace_s: float = 0.05
     servers: dict[str, AssembledShareServer] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What a server's settings say besides, by its name."""
 
     def __post_init__(self) -> None:
         for party in [*self.federation.charter.share_servers, "aggregator"]:
@@ -103,7 +105,9 @@ class World:
         """(Re)start one share server from its disk."""
         if server in self.servers:
             self.servers[server].store.close()
-        settings = ShareServerSettings(state_dir=self.root / server, listen="127.0.0.1:0")
+        settings = ShareServerSettings(
+            state_dir=self.root / server, listen="127.0.0.1:0", **self.settings.get(server, {})
+        )
         self.servers[server] = assemble_share_server(settings)
         return self.servers[server]
 

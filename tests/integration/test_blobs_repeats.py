@@ -206,6 +206,7 @@ async def test_a_round_of_which_every_call_comes_twice_is_the_same_round_and_rep
     again.state.store.close()
 
 
+@pytest.mark.slow
 @on_loop
 async def test_each_of_a_share_servers_calls_is_answered_the_same_again_and_after_a_restart(
     tmp_path: Path, twice: Twice
@@ -277,6 +278,7 @@ async def test_keys_steps_and_files_that_come_twice_count_once(tmp_path: Path, t
     assert twice.called >= ENCRYPTED
 
 
+@pytest.mark.slow
 @on_loop
 async def test_what_people_ask_twice_is_done_once_also_after_a_restart(tmp_path: Path, twice: Twice) -> None:
     people = AccessWorld(tmp_path)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import cast
 
-import httpx
 import pytest
-from moto.server import ThreadedMotoServer
 from obstore.store import S3Store
 
 from aggregator.blob_settings import BlobSettings
@@ -25,8 +22,8 @@ from privacy.canonical import sha256_hex
 from privacy.errors import ConfigurationError, Conflict, NotFound, TooLarge, Unprocessable
 from privacy.ids import Context, Digest, PartyId, SiloId
 from tests.aggregator_world import on_loop
+from tests.bucket import SECRET, bucket, give_credentials, settings_of
 
-SECRET = "the-secret-access-key-of-the-bucket"
 SILO = SiloId(PartyId("silo-1"))
 CTX = Context(Digest("11" * 32))
 
@@ -34,35 +31,13 @@ CTX = Context(Digest("11" * 32))
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """A bucket called ``federation``."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_ACCESS_KEY_ID", "key")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-        server.start()
-        host, port = server.get_host_and_port()
-        address = f"http://{host}:{port}"
-        scope = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"
-        httpx.put(f"{address}/federation", headers={"Authorization": scope}).raise_for_status()
+    with bucket() as address:
         yield address
-        server.stop()
-
-
-def settings_of(endpoint: str, prefix: str = "a") -> BlobSettings:
-    return BlobSettings.model_validate(
-        {
-            "url": f"s3://federation/{prefix}",
-            "endpoint": endpoint,
-            "access_key": "env:TEST_S3_KEY",
-            "secret_key": "env:TEST_S3_SECRET",
-        }
-    )
 
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_S3_KEY", "key")
-    monkeypatch.setenv("TEST_S3_SECRET", SECRET)
+    give_credentials(monkeypatch)
 
 
 @pytest.fixture(params=["folder", "bucket"])
