@@ -19,9 +19,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from policies.yaml_text import read_yaml
 from privacy.errors import ConfigurationError
-from privacy.keystore import read_file
+from sealsum.job_tree import read_tree
 from sealsum.simulator.practice import Practice, made_up, public_table
 from sealsum.simulator.private_trials import TRAINING_SHARE, PrivateTable
 from sealsum.simulator.trials import Grid, Outcome, Trial, cost_of_all, spelt, trials_of, tried
@@ -85,7 +84,7 @@ def tune(
         raise ConfigurationError(f"tune: expected one of {', '.join(sources)}, got {got}; leave one")
     if (private is None) != (ledger is None):
         raise ConfigurationError("tune: expected --private FILE and --ledger FOLDER together, got only one")
-    tree = _tree(job)
+    tree = read_tree(job)
     if private is not None and ledger is not None:
         _tune_privately(tree, _grid(grids, tree), budget_epsilon, private, ledger, silos, as_json)
         return
@@ -156,23 +155,6 @@ def _tune_privately(
         "a job on the same patients costs its own ε besides."
     )
     click.echo(f"Best: {spelt(tuning.best.trial.settings)}.")
-
-
-def _tree(path: Path) -> dict[str, Any]:
-    try:
-        text = read_file(path).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: expected UTF-8 text") from error
-    tree, findings = read_yaml(text)
-    if findings or not isinstance(tree, dict):
-        raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
-    if isinstance(tree.get("initial_model"), str):
-        tree["initial_model"] = str(path.parent / tree["initial_model"])
-    model = tree.get("model")
-    base = model.get("base") if isinstance(model, dict) else None
-    if isinstance(base, dict) and isinstance(base.get("file"), str):
-        base["file"] = str(path.parent / base["file"])
-    return tree
 
 
 def _grid(grids: Sequence[str], tree: dict[str, Any]) -> Grid:

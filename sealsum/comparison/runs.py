@@ -199,7 +199,9 @@ def federation_of(job: JobFile, silos: Mapping[SiloId, Records]) -> Federation:
 
 
 def first_model(job: JobFile, seed: int) -> Model:
-    """The job's first weights under another seed."""
+    """The job's first weights under another seed, or those of the file that it starts from."""
+    if job.initial_model is not None or job.public_data is not None:
+        return job.first_model()
     request = job.model.model_copy(update={"seed": job.model.seed + seed})
     return job.model_copy(update={"model": request}).first_model()
 

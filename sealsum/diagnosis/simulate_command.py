@@ -15,8 +15,8 @@ from sealsum.diagnosis.data import data_report, exact_answers
 from sealsum.diagnosis.drift import drift_of
 from sealsum.diagnosis.rounds import rounds_report
 from sealsum.diagnosis.shown import show_diagnosis
+from sealsum.job_tree import read_tree
 from sealsum.partition.splits import SplitKind
-from sealsum.simulator.gathered import read_tree
 from sealsum.simulator.options import job_of, source_of, source_options
 
 

@@ -16,10 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.yaml_text import read_yaml
 from privacy.errors import ConfigurationError
 from privacy.ids import PartyId, SiloId
-from privacy.keystore import read_file
 from privacy.schema import DataSchema
 from sealsum.demo.job import heart_schema
 from sealsum.demo.patients import HOSPITALS, patients_of
@@ -84,27 +82,6 @@ class Gathered:
             silo: _parted(silo, records, np.random.default_rng([seed, place]))
             for place, (silo, records) in enumerate(self.silos.items())
         }
-
-
-def read_tree(path: Path) -> dict[str, Any]:
-    """job.yaml as it was written.
-
-    Raises:
-        ConfigurationError: no YAML, or not of fields.
-    """
-    try:
-        text = read_file(path).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: expected UTF-8 text") from error
-    tree, findings = read_yaml(text)
-    if findings:
-        raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
-    if not isinstance(tree, dict):
-        raise ConfigurationError(
-            f"{path}: expected a job file (YAML of `field: value`), got other text; give JOB.yaml before"
-            " tables"
-        )
-    return tree
 
 
 def hospitals() -> Gathered:

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError
 from sealsum.job_file import JobFile
+from sealsum.job_tree import read_tree
 from sealsum.partition.splits import KINDS, Asked, SplitKind
-from sealsum.simulator.gathered import HOSPITALS_JOB, Gathered, gathered, hospitals, read_tree
+from sealsum.simulator.gathered import HOSPITALS_JOB, Gathered, gathered, hospitals
 from sealsum.yaml_file import faults_of
 
 _INLINE = tuple(kind for kind in KINDS if kind != "natural")
