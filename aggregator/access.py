@@ -93,6 +93,7 @@ AGGREGATOR: Final[Table] = {
     # Whoever may delete does not lift what keeps her from it.
     ("DELETE", "/v1/holds/{job}"): Access(people=frozenset({"dpo", "security"}), scope="upkeep"),
     ("POST", "/v1/expire"): Access(people=frozenset({"site_admin"}), scope="upkeep"),
+    ("POST", "/v1/collect"): Access(people=frozenset({"site_admin"}), scope="upkeep"),
     ("PUT", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/jobs/{job}/he-key"): _SILO,
     ("GET", "/v1/jobs"): _SILO,

@@ -21,6 +21,8 @@ from aggregator.maintenance import Maintenance
 from aggregator.model_intake import Models
 from aggregator.operators.admitting import admit_people
 from aggregator.operators.web import add_people_routes
+from aggregator.orphan_rules import aggregator_collector
+from aggregator.orphans import Collector
 from aggregator.peers import HttpShareServers, ShareServers, fetch_charter
 from aggregator.presence import Bell, Presence
 from aggregator.readiness import Readiness
@@ -71,6 +73,7 @@ class Aggregator:
     state: AggregatorState
     loop: RunLoop
     stores: Stores
+    collector: Collector
 
 
 @dataclass(frozen=True)
@@ -150,9 +153,10 @@ def assemble_aggregator(
     add_key_routes(app, JobKeys(state))
     add_readiness_routes(app, JobAnswers(state))
     add_attack_routes(app, AttackResults(state))
-    add_upkeep_routes(app, state.maintenance, Retention(store, state.models, time.time))
+    collector = aggregator_collector(settings, store, stores)
+    add_upkeep_routes(app, state.maintenance, Retention(store, state.models, time.time), collector)
     assert_all_guarded(app, AGGREGATOR)
-    return Aggregator(identity, app, state, loop, stores)
+    return Aggregator(identity, app, state, loop, stores, collector)
 
 
 def assemble_share_server(

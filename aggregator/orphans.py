@@ -39,11 +39,13 @@ class Watched:
 
 @dataclass(frozen=True)
 class Collected:
-    """What one pass came to."""
+    """What one pass came to; of a dry run, what it would have come to."""
 
     deleted: int
     """Blobs."""
     deleted_bytes: int
+    names: tuple[str, ...]
+    """What they lay under, as ``kind/name``."""
     missing: tuple[str, ...]
     """Blobs that rows know and the store does not have, as ``kind/name``: restore them from a backup."""
 
@@ -66,6 +68,7 @@ class Collector:
         self._every_s = every_s
         self._now = now
         self._stopping = asyncio.Event()
+        self._passing = asyncio.Lock()
 
     def stop(self) -> None:
         """The server drains."""
@@ -99,34 +102,41 @@ class Collector:
             working.cancel()
             collecting.cancel()
 
-    async def collect(self) -> Collected:
-        """One pass over all kinds.
+    async def collect(self, dry_run: bool = False) -> Collected:
+        """One pass over all kinds, one at a time. ``dry_run`` deletes nothing.
 
         Raises:
             NotNow: the store or the database does not answer; what was deleted until then was nobody's.
         """
-        deleted, size, missing = 0, 0, []
+        async with self._passing:
+            return await self._pass(dry_run)
+
+    async def _pass(self, dry_run: bool) -> Collected:
+        deleted, size, names, missing = 0, 0, [], []
         for kind, watched in self._watched.items():
             groups = await asyncio.to_thread(_grouped, watched.blobs)
             with self._store.read() as view:
                 expected = watched.expected(view)
             missing += [f"{kind}/{name}" for name in sorted(expected - groups.keys())]
             for name, group in groups.items():
-                if self._now() - group.newest > self._after_s and self._delete(watched, name):
+                if self._now() - group.newest > self._after_s and self._delete(watched, name, dry_run):
                     deleted, size = deleted + group.blobs, size + group.size
-                    _log.info(
-                        "blobs_collected", extra={"kind": kind, "count": group.blobs, "bytes": group.size}
-                    )
+                    names.append(f"{kind}/{name}")
+                    if not dry_run:
+                        _log.info(
+                            "blobs_collected", extra={"kind": kind, "count": group.blobs, "bytes": group.size}
+                        )
         for name in missing:
             _log.error("blob_missing", extra={"path": name})
-        return Collected(deleted, size, tuple(missing))
+        return Collected(deleted, size, tuple(names), tuple(missing))
 
-    def _delete(self, watched: Watched, name: str) -> bool:
-        """No await lies between looking and deleting, so that no row comes in between."""
+    def _delete(self, watched: Watched, name: str, dry_run: bool) -> bool:
+        """Whether it goes. No await lies between looking and deleting, so that no row comes in between."""
         with self._store.read() as view:
             if watched.known(view, name):
                 return False
-        watched.blobs.scrub(name)
+        if not dry_run:
+            watched.blobs.scrub(name)
         return True
 
 

@@ -16,7 +16,7 @@ from aggregator.lease import Lease
 from aggregator.logs import log_to_stderr
 from aggregator.meters import Counting, ServerMeters
 from aggregator.operators.admitting import server_context
-from aggregator.orphan_rules import aggregator_collector, share_server_collector
+from aggregator.orphan_rules import share_server_collector
 from aggregator.peers import post_renewal
 from aggregator.settings import AggregatorSettings, ServerSettings, ShareServerSettings, load_settings
 from aggregator.standby import turn, while_held
@@ -54,10 +54,9 @@ def _aggregate(
     meters = ServerMeters("aggregator", settings.state_dir)
     state = server.state
     health = ServerHealth(settings, meters, state.store, lambda: state.held.charter, state, server.stores)
-    collector = aggregator_collector(settings, state.store, server.stores)
 
     async def work() -> None:
-        await collector.beside(server.loop.run, meters.blobs)
+        await server.collector.beside(server.loop.run, meters.blobs)
 
     upkeep = upkeep_of(settings, server.identity, meters)
     with listening(settings, health), upkeep:

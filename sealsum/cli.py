@@ -51,7 +51,7 @@ COMMANDS: dict[str, Lazy] = {
             "enroll": "sealsum.enrolment:aggregator",
             **{
                 name: f"sealsum.upkeep_commands:{name}"
-                for name in ("upkeep", "drain", "resume", "hold", "release", "expire")
+                for name in ("upkeep", "drain", "resume", "hold", "release", "expire", "gc")
             },
         },
     ),

@@ -1,4 +1,4 @@
-"""``sealsum aggregator drain``, ``hold``, ``expire`` and their counterparts: upkeep of a running aggregator.
+"""``sealsum aggregator drain``, ``hold``, ``expire``, ``gc`` and what undoes them: upkeep while it runs.
 
 Each asks the server as a person with a role for it; the server decides, and logs who asked and why.
 """
@@ -97,6 +97,27 @@ def expire(days: int, dry_run: bool, as_json: bool, **who: Any) -> None:
         click.echo(f"{one['job']}: kept ({one['why']})")
     if not done["expired"] and not done["kept"]:
         click.echo("no ended job is that old")
+
+
+@click.command(short_help="Delete stored bytes that the database does not know.")
+@calling
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@_JSON
+def gc(dry_run: bool, as_json: bool, **who: Any) -> None:
+    """Delete now what a crash left of parts and models, older than collect_after_s; the server does it by
+    itself every collect_every_s. Never what its database knows; what is missing of that is listed.
+    """
+    with person_client(**who) as client:
+        done = client.post("/v1/collect", {"dry_run": dry_run})
+    if as_json:
+        click.echo(json.dumps(done))
+        return
+    for name in done["names"]:
+        click.echo(f"{name}: {'would be deleted' if done['dry_run'] else 'deleted'}")
+    for name in done["missing"]:
+        click.echo(f"{name}: missing; restore it from a backup, or put it again")
+    if not done["names"] and not done["missing"]:
+        click.echo("nothing is stored that the database does not know")
 
 
 @click.command(short_help="Show whether new work is held back, and which jobs are.")

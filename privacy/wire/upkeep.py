@@ -78,6 +78,25 @@ class Expiry(Frozen):
     kept: tuple[KeptJob, ...]
 
 
+class CollectionRequest(Frozen):
+    """Delete stored bytes that no row of the database knows, and that are old enough."""
+
+    dry_run: bool = False
+    """Only say what would go."""
+
+
+class Collection(Frozen):
+    """What became of it."""
+
+    dry_run: bool
+    blobs: int
+    bytes: int
+    names: tuple[str, ...]
+    """What they lay under, as ``kind/name``."""
+    missing: tuple[str, ...]
+    """What the database knows and the store does not have."""
+
+
 class Upkeep(Frozen):
     """What stands."""
 

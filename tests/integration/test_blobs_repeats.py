@@ -75,6 +75,7 @@ OF_PEOPLE: Final = {
     ("POST", "/v1/holds"),
     ("DELETE", "/v1/holds/{job}"),
     ("POST", "/v1/expire"),
+    ("POST", "/v1/collect"),
     ("POST", "/v1/tokens"),
     ("DELETE", "/v1/tokens/{token}"),
 }
@@ -305,6 +306,7 @@ async def test_what_people_ask_twice_is_done_once_also_after_a_restart(tmp_path:
     await call("POST", "/v1/holds", {"job": spec.job, "reason": "file 7"})
     await call("DELETE", f"/v1/holds/{spec.job}", role="dpo")
     await call("POST", "/v1/expire", {"older_than_days": 0})
+    await call("POST", "/v1/collect", {})
     wanted = {"role": "auditor", "scopes": ["logs"], "days": 7, "label": "siem"}
     issued = await call("POST", "/v1/tokens", wanted)
     await call("DELETE", f"/v1/tokens/{issued.json()['id']}")

@@ -14,8 +14,10 @@ from aggregator.not_now import NotNow
 from aggregator.orphan_rules import aggregator_collector, share_server_collector
 from aggregator.orphans import Collector
 from aggregator.settings import AggregatorSettings, ShareServerSettings
+from privacy.canonical import canonical_bytes
 from privacy.ids import Digest
 from privacy.update import digest_under
+from tests.access_world import AccessWorld
 from tests.aggregator_world import World, client_of, on_loop
 
 DAY_S = 24 * 3600.0
@@ -157,3 +159,25 @@ async def test_a_failure_of_the_collector_ends_the_servers_work_and_is_seen(
     with pytest.raises(RuntimeError, match="ours"):
         async with asyncio.timeout(5):
             await collector.beside(work, ServerMeters("aggregator", tmp_path).blobs)
+
+
+@on_loop
+async def test_a_site_admin_is_told_what_would_go_before_it_goes_and_nobody_else_is(tmp_path: Path) -> None:
+    people = AccessWorld(tmp_path)
+    aggregator = people.aggregator()
+    models = aggregator.state.models
+    with models.draft() as draft:
+        draft.write(b"x" * 10)
+        draft.commit("orphan")
+    grow_old(models.path("orphan"))
+    async with people.client(aggregator.app, people.certificate("site_admin")) as admin:
+        for dry_run, names in ((True, ["orphan"]), (False, [])):
+            asked = canonical_bytes({"dry_run": dry_run})
+            told = (await admin.post("/v1/collect", content=asked)).json()
+            assert told == {
+                "dry_run": dry_run, "blobs": 1, "bytes": 10, "names": ["models/orphan"], "missing": []
+            }  # fmt: skip
+            assert models.names() == names
+    async with people.client(aggregator.app, people.certificate("auditor")) as auditor:
+        assert (await auditor.post("/v1/collect", content=canonical_bytes({}))).status_code == 403
+    aggregator.state.store.close()
