@@ -98,6 +98,8 @@ def _draw_of(feature: Feature, given: Given, totals: Numbers) -> Draw:
 
 def _from_histogram(feature: Feature, histogram: Histogram, totals: Numbers) -> Draw:
     counts = histogram.counts.values
+    if not feature.missing:  # no cell could say it, so what was counted there is noise
+        counts = counts[:, :-1]
     expected = totals if len(counts) == len(totals) else totals.sum(keepdims=True)
     chances = np.array(
         [nearest_counts(row, total) / total for row, total in zip(counts, expected, strict=True)]

@@ -92,6 +92,19 @@ def test_an_answer_that_leaves_a_statistic_out_is_refused(
         read_answer_file(told, read_query_file(query))
 
 
+def test_a_column_that_cannot_be_missing_is_never_left_empty(tmp_path: Path) -> None:
+    first, *others = SCHEMA.features
+    whole = SCHEMA.model_copy(update={"features": (first.model_copy(update={"missing": ()}), *others)})
+    query, told = written(tmp_path, faint_answer(), whole)
+    answer = json.loads(told.read_text())
+    for one in answer["statistics"][1]["histograms"]:
+        one["missing"]["estimate"] = 300.0
+    told.write_text(json.dumps(answer))
+    asked = read_query_file(query)
+    _, rows = synthetic_table(read_answer_file(told, asked), asked.data, 200, 0)
+    assert all(row[1] for row in rows)
+
+
 def test_a_column_that_was_not_asked_for_is_named(tmp_path: Path) -> None:
     query, told = written(tmp_path, faint_answer(), SCHEMA)
     asked = read_query_file(query)

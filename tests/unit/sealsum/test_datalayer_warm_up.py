@@ -100,6 +100,17 @@ def test_a_job_that_names_public_records_starts_from_nothing_else(tmp_path: Path
         asked.first_model()
 
 
+def test_no_other_model_is_submitted_in_its_place(tmp_path: Path) -> None:
+    path = job_in(tmp_path)
+    terms = read_job_file(path).terms()
+    cold = tmp_path / "cold.safetensors"
+    cold.write_bytes(model_file(terms, np.zeros(terms.parameters, np.float32), {"public_data": "0" * 64}))
+    arguments = ["job", "submit", str(path), "--state", str(tmp_path), "--model", str(cold)]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 78
+    assert "expected a model warmed up on public_data" in result.output
+
+
 def test_without_public_records_there_is_nothing_to_warm_up_on(tmp_path: Path) -> None:
     path = job_in(tmp_path)
     lines = path.read_text().splitlines()
