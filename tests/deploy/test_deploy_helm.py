@@ -18,6 +18,7 @@ from tests.deploy.validators import DEPLOY, ran, venv_tool, yaml_of
 pytestmark = pytest.mark.slow
 CHART = DEPLOY / "helm" / "sealsum"
 ROLES = ("aggregator", "share-server", "silo")
+BUCKET = {"url": "s3://federation/a", "access_key": "file:/data/access", "secret_key": "file:/data/secret"}
 _RENDER = """
 import json, sys
 import helm_python as helm
@@ -121,6 +122,10 @@ def test_a_silo_is_served_to_nobody() -> None:
         ({"settings": {"state_dir": "/srv"}}, "settings"),
         ({"image": {"repository": "x", "digest": "sha256:12"}}, "digest"),
         ({"replicas": 2}, "replicas"),
+        ({"settings": {"blobs": {"url": "s3://federation/a"}}}, "access_key"),
+        ({"settings": {"blobs": {**BUCKET, "secret_key": "the-key-itself"}}}, "secret_key"),
+        ({"settings": {"silo_bytes_max": 1}}, "silo_bytes_max"),
+        ({"settings": {"collect_after_s": 1}}, "collect_after_s"),
     ],
 )
 def test_values_that_fit_no_party_are_refused(values: dict[str, Any], told: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,21 @@ def test_a_servers_settings_name_the_volume_of_its_container(role: str) -> None:
     settings = load_settings(DEPLOY / "compose" / "config" / f"{role}.yaml", MODELS[role])
     assert settings.state_dir == Path("/var/lib/sealsum")
     assert settings.listen.startswith("0.0.0.0:")
+
+
+@pytest.mark.parametrize("place", ["systemd", "compose"])
+@pytest.mark.parametrize("role", MODELS)
+def test_what_a_servers_settings_offer_as_comments_is_read_once_it_is_uncommented(
+    place: str, role: str, tmp_path: Path
+) -> None:
+    shipped = (DEPLOY / place / "config" / f"{role}.yaml").read_text("utf-8")
+    offered = re.sub(r"^# (?=\s*[a-z_0-9]+:(\s|$))", "", shipped, flags=re.MULTILINE)
+    (tmp_path / "server.yaml").write_text(offered)
+    settings = load_settings(tmp_path / "server.yaml", MODELS[role])
+    assert settings.blobs is not None
+    assert settings.blobs.prefix == role
+    assert (settings.silo_bytes_max, settings.storage_bytes_max) == (4 << 30, 64 << 30)
+    assert (settings.collect_after_s, settings.collect_every_s) == (86_400, 3600)
 
 
 @pytest.mark.parametrize("place", ["systemd", "compose"])
