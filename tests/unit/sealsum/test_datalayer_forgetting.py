@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from privacy.errors import ConfigurationError
 from privacy.plan import JobSpec
 from privacy.query_terms import AccuracyMetric, ConfusionMetric, Metric
 from sealsum.cli import cli
+from sealsum.queries import forgetting_command
 from sealsum.queries.answer import read_answer
 from sealsum.queries.file import EvaluationRequest, NoiseRequest
 from sealsum.queries.forgetting import charged_in_all, forgetting
@@ -126,6 +129,41 @@ def test_evaluations_that_cannot_be_compared_are_refused() -> None:
         charged_in_all([evaluation(0)])
     with pytest.raises(ConfigurationError, match="dataset: expected one"):
         charged_in_all([evaluation(0), evaluation(1, dataset="another")])
+
+
+class Asked:
+    """A researcher's evaluations that were answered, in the place of a connection."""
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    def job(self, name: str) -> SimpleNamespace:
+        """What was signed, and which of the models it is of."""
+        place = int(name.removeprefix("evaluation-"))
+        return SimpleNamespace(spec=evaluation(place), place=place)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_command_tells_each_class_and_what_all_of_it_cost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(forgetting_command.Federation, "connect", lambda *_, **__: Asked())
+    monkeypatch.setattr(forgetting_command, "answer_of", lambda handle: answer(handle.spec, handle.place))
+    arguments = ["query", "forgetting", "evaluation-0", "evaluation-2", "--state", str(tmp_path), *options]
+    result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    cost = charged_in_all([evaluation(0), evaluation(2)])["epsilon"]
+    if options:
+        told = json.loads(result.stdout)
+        assert told["charged"]["epsilon"] == cost
+        assert [one["label"] for one in told["classes"]] == ["num ≤ 0", "num > 0"]
+    else:
+        assert f"{cost:g}" in result.stdout
+        assert "num > 0" in result.stdout
+        assert "evaluation-0" in result.stdout
+        assert "too high by chance" in result.stdout
 
 
 def test_the_command_names_a_job_that_is_not_known(tmp_path: Path) -> None:
