@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from aggregator.blobs import Directory, sha256_of
+from aggregator.health import ServerHealth
+from aggregator.meters import ServerMeters
 from aggregator.not_now import QuotaReached, StorageFull
 from aggregator.quota import Limits, Quota
 from aggregator.settings import ShareServerSettings
 from aggregator.stores import Stores
+from policies.health.settings import STATE_FREE_BYTES
 from privacy.canonical import sha256_hex
-from privacy.errors import Unprocessable
+from privacy.errors import ConfigurationError, Unprocessable
 from privacy.update import digest_under
 from tests.aggregator_world import World, client_of, on_loop
 from tests.unit.aggregator.test_blobs_orphans import ARCHITECTURE
@@ -105,3 +108,16 @@ def test_after_a_restart_what_is_here_counts_against_the_quota(tmp_path: Path) -
     stores.open("parts")
     assert stores.quota is not None
     assert (stores.quota.held_bytes, stores.quota.held_parts) == (4, 1)
+
+
+def test_a_server_with_little_room_left_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    server = world.servers["server-0"]
+    settings = ShareServerSettings(state_dir=tmp_path / "server-0", listen="127.0.0.1:0")
+    meters = ServerMeters("share_server", settings.state_dir)
+    health = ServerHealth(settings, meters, server.store, lambda: server.charters.charter)
+    (room,) = [check for check in health.checks() if check.name == "state_dir"]
+    assert "MiB free" in room.look()
+    monkeypatch.setattr("policies.health.checks.free_bytes", lambda _: STATE_FREE_BYTES - 1)
+    with pytest.raises(ConfigurationError, match="256 MiB"):
+        room.look()
