@@ -15,6 +15,7 @@ from policies.rules_attacks import Attacked
 from privacy.canonical import canonical_bytes
 from privacy.errors import NotAllowed, OutOfOrder, PeerFault, Unprocessable
 from privacy.ids import Digest, JobId, PartyId
+from privacy.roster import Charter
 from privacy.wire.attack_results import AttackResult, AttackSubject
 from privacy.wire.envelope import Envelope, Verified
 
@@ -95,23 +96,20 @@ def attacked(state: AggregatorState, view: Reader, model: Digest) -> tuple[Attac
             job=job.spec.digest,
             requested_by=job.envelope.sender,
             model=model,
-            results=tuple(_believed(state, job, results_of(view, job.spec.digest))),
+            results=tuple(believed(state.held.charter, job.spec.digest, results_of(view, job.spec.digest))),
             now=datetime.now(UTC),
         )
         for job in finished_with(view, model)
     )
 
 
-def _believed(
-    state: AggregatorState, job: JobRow, envelopes: tuple[Envelope, ...]
-) -> list[Verified[AttackResult]]:
+def believed(charter: Charter, job: Digest, envelopes: tuple[Envelope, ...]) -> list[Verified[AttackResult]]:
+    """Those that members of this charter signed; who has left, came later or was enrolled anew is none."""
     found = []
     for one in envelopes:
         try:
-            opened = open_from(
-                state.held.charter, [one.sender], one, AttackResult, "attack_result", job.spec.digest
-            )
-        except PeerFault:  # its signer has left, or was enrolled anew
+            opened = open_from(charter, [one.sender], one, AttackResult, "attack_result", job)
+        except PeerFault:
             continue
         found.append(opened)
     return found

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aggregator.attack_results import results_of
+from aggregator.attack_results import believed, results_of
 from aggregator.job_rows import endorsed_charter, job_row, rounds_of
 from aggregator.retention import assert_not_expired
 from aggregator.state import AggregatorState
@@ -90,8 +90,10 @@ def _pieces(
             yield (b"," if written else b"") + json.dumps(messages, separators=(",", ":")).encode()
             written += 1
     with state.store.read() as view:
-        attacks = results_of(view, digest)
-    yield b'],"attacks":' + canonical_bytes([one.model_dump(mode="json") for one in attacks])
+        signed = results_of(view, digest)
+    # A pack is read by the job's own roster: one result by who enrolled later would fail all of it.
+    attacks = believed(read_body(charter.charter, Charter), digest, signed)
+    yield b'],"attacks":' + canonical_bytes([one.envelope.model_dump(mode="json") for one in attacks])
     yield b',"log":['
     served = state.witnesses.served()
     size = parse_checkpoint(served.checkpoint).head.size  # the log itself may have grown since

@@ -18,6 +18,7 @@ from policies.rules_metrics import (
 )
 from policies.rules_noise import noise_on_a_sound_grid, shares_of_honest_silos
 from policies.rules_queries import judged_architecture, metrics_released_by_name, skews_are_of_enough_silos
+from policies.rules_release import mean_updates_stay_with_models
 from policies.rules_scheme import (
     cohort_within_scheme,
     enough_share_servers,
@@ -264,6 +265,7 @@ PLAN_RULES: tuple[PlanRule, ...] = (
     shares_of_honest_silos,
     noise_on_a_sound_grid,
     further_vectors_are_charged,
+    mean_updates_stay_with_models,
     metrics_on_a_sound_grid,
     weights_reveal_nothing,
     ring_holds_the_sum,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from privacy.canonical import Frozen
 from privacy.ids import HexDigest, JobName
@@ -20,6 +20,20 @@ Verdict = Literal["consistent", "VIOLATED", "succeeds", "NO POWER"]
 so that its failure elsewhere means something; or it did not, and shows nothing anywhere."""
 AS_EXPECTED: Final[frozenset[Verdict]] = frozenset({"consistent", "succeeds"})
 Words = Annotated[str, Field(min_length=1, max_length=500)]
+_INSTANT: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def _there_is(at: str) -> str:
+    # What has the form and is no instant, such as month 13, would fail whoever asks for the model later on.
+    datetime.strptime(at, _INSTANT)  # noqa: DTZ007 (its zone is the Z; only whether it is one is asked)
+    return at
+
+
+Instant = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$"),
+    AfterValidator(_there_is),
+]
 
 
 class AttackOutcome(Frozen):
@@ -43,7 +57,7 @@ class AttackResult(Frozen):
     results: HexDigest
     """SHA-256 of the whole results, ``attack.json``, which the signer keeps."""
     outcomes: Annotated[tuple[AttackOutcome, ...], Field(min_length=1, max_length=1000)]
-    at: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    at: Instant
 
     @property
     def passed(self) -> bool:
@@ -53,7 +67,7 @@ class AttackResult(Frozen):
     @property
     def when(self) -> datetime:
         """``at``, aware."""
-        return datetime.strptime(self.at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        return datetime.strptime(self.at, _INSTANT).replace(tzinfo=UTC)
 
 
 class AttackSubject(Frozen):

@@ -5,6 +5,9 @@ Sections are of DICOM PS3.3. A picture that says it has text burned in is none: 
 
 from __future__ import annotations
 
+import logging
+import struct
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +17,29 @@ import numpy as np
 import pydicom
 from numpy.typing import NDArray
 from pydicom.datadict import dictionary_VR, tag_for_keyword
-from pydicom.errors import InvalidDicomError
+from pydicom.errors import BytesLengthException, InvalidDicomError
 from pydicom.valuerep import PersonName
 
 from silo_agent.data.cells import cell_text
 from silo_agent.data.grey import MOST_PIXELS
 from silo_agent.data.misfits import Cell, Misfit
 
+_BROKEN: Final = (
+    ArithmeticError,
+    AttributeError,
+    BytesLengthException,
+    EOFError,
+    InvalidDicomError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What pydicom raises of damaged files, found by damaging some; elements are read when they are looked at."""
+# What pydicom warns of quotes headers, and the agent's log takes warnings of libraries.
+logging.getLogger("pydicom").setLevel(logging.CRITICAL)
 _YEARS: Final = {"Y": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
 
 
@@ -49,10 +68,14 @@ def read_dicom(
             does not tell what its pixels measure though ``rescaled`` are asked for.
     """
     try:
-        read: Any = pydicom.dcmread(path)
-        fields = {keyword: _field(read, keyword, where) for keyword in keywords}
-        return DicomFile(str(read.get("PatientID") or "").strip(), fields, _pixels(read, values, where))
-    except (InvalidDicomError, OSError, EOFError, ValueError, AttributeError, KeyError, TypeError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read: Any = pydicom.dcmread(path)
+            fields = {keyword: _field(read, keyword, where) for keyword in keywords}
+            return DicomFile(str(read.get("PatientID") or "").strip(), fields, _pixels(read, values, where))
+    except Misfit:
+        raise
+    except _BROKEN as error:
         # Without its cause: pydicom's words may quote the header.
         raise Misfit(where, None, f"expected a whole DICOM file ({type(error).__name__})") from None
 
@@ -65,7 +88,7 @@ def _field(read: Any, keyword: str, where: str) -> Cell:
         return cell_text(str(value) if isinstance(value, PersonName) else value, where, keyword)
     except Misfit as misfit:
         return misfit
-    except (ValueError, AttributeError, KeyError, TypeError) as error:
+    except _BROKEN as error:
         # Its own fault and no whole file's: which fields are looked at is the job's choice.
         return Misfit(where, keyword, f"expected a value of its kind ({type(error).__name__})")
 
@@ -87,9 +110,11 @@ def _pixels(read: Any, values: Literal["grey", "rescaled"], where: str) -> NDArr
     dark_first = read.get("PhotometricInterpretation")
     if dark_first not in ("MONOCHROME1", "MONOCHROME2") or int(read.get("NumberOfFrames") or 1) != 1:
         raise Misfit(where, None, "expected one grey frame (MONOCHROME1 or 2)")
-    if int(read.Rows) * int(read.Columns) > MOST_PIXELS:
-        raise Misfit(where, None, f"expected at most {MOST_PIXELS} pixels")
+    if not 1 <= int(read.Rows) * int(read.Columns) <= MOST_PIXELS:
+        raise Misfit(where, None, f"expected 1 to {MOST_PIXELS} pixels")
     stored = read.pixel_array.astype(np.float64)
+    if stored.ndim != 2:  # more came than the header says
+        raise Misfit(where, None, "expected one grey frame, of rows and columns, got more pixels")
     if values == "rescaled":
         slope, intercept = read.get("RescaleSlope"), read.get("RescaleIntercept")
         if slope is None or intercept is None or dark_first == "MONOCHROME1":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,20 @@ from PIL import Image
 from silo_agent.data.misfits import Misfit
 
 MOST_PIXELS: Final = 1 << 26
+_BROKEN: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    Image.DecompressionBombError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What Pillow raises of damaged files."""
 _FORMATS: Final = ("PNG", "JPEG", "TIFF", "BMP")
 """None of those whose readers start other programs."""
 _MODES: Final = ("1", "L", "LA", "P", "RGB", "RGBA")
@@ -45,6 +60,8 @@ def image_pixels(path: Path, where: str) -> NDArray[np.float32]:
                 told = f"expected one frame with 8 bits a channel, got mode {image.mode}"
                 raise Misfit(where, None, told)
             return np.asarray(image.convert("L"), dtype=np.float32)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Misfit:
+        raise
+    except _BROKEN as error:
         told = f"expected a picture as {', '.join(_FORMATS)} ({type(error).__name__})"
         raise Misfit(where, None, told) from None

@@ -38,4 +38,6 @@ def trained_on(records: Records, share: float) -> Records:
 
 
 def _place(label: bytes, patient: str) -> int:
-    return int.from_bytes(hashlib.sha256(label + patient.encode()).digest()[:8], "big")
+    # A folder's name may have bytes that are no UTF-8; that must not be a question of who holds out.
+    told = patient.encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.sha256(label + told).digest()[:8], "big")
