@@ -79,8 +79,11 @@ class RunLoop:
                     await self._database_back()
         finally:
             if self._scrubbing is not None:
-                await asyncio.wait({self._scrubbing}, timeout=_SCRUB_PATIENCE_S)
-                self._scrubbing.cancel()
+                self._scrubbing.add_done_callback(_tell_failure)
+                try:
+                    await asyncio.wait({self._scrubbing}, timeout=_SCRUB_PATIENCE_S)
+                finally:  # also where the patience of whoever drains us ends first
+                    self._scrubbing.cancel()
 
     async def _work(self) -> None:
         while not self._state.bell.silent:
@@ -241,3 +244,11 @@ class RunLoop:
                     done += 1
             if done == 0:
                 return  # nothing left, or servers that do not answer now: after the next round again
+
+
+def _tell_failure(scrubbing: asyncio.Task[None]) -> None:
+    """Nobody asks for its result any more, and the next process scrubs what it left: its failure is told."""
+    if not scrubbing.cancelled():
+        error = scrubbing.exception()
+        if error is not None:
+            _log.error("scrub_failed", extra={"kind": type(error).__name__})
