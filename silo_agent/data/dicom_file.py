@@ -111,7 +111,7 @@ def _pixels(read: Any, values: Literal["grey", "rescaled"], where: str) -> NDArr
     if dark_first not in ("MONOCHROME1", "MONOCHROME2") or int(read.get("NumberOfFrames") or 1) != 1:
         raise Misfit(where, None, "expected one grey frame (MONOCHROME1 or 2)")
     if not 1 <= int(read.Rows) * int(read.Columns) <= MOST_PIXELS:
-        raise Misfit(where, None, f"expected 1 to {MOST_PIXELS} pixels")
+        raise Misfit(where, None, f"expected at most {MOST_PIXELS} pixels, and one at least")
     stored = read.pixel_array.astype(np.float64)
     if stored.ndim != 2:  # more came than the header says
         raise Misfit(where, None, "expected one grey frame, of rows and columns, got more pixels")
