@@ -10,7 +10,8 @@ of its own: there is no interface but loopback; what lies under ``hidden`` is co
 entering them gave are dropped for good; (4) exec.
 
 Covering is for keys and ledgers: from a user namespace of its own this process can neither look into the
-agent's memory (ptrace needs CAP_SYS_PTRACE in the agent's) nor uncover what was covered.
+agent's memory (ptrace needs CAP_SYS_PTRACE in the agent's) nor uncover what was covered. From outside a file
+is uncovered by renaming another over it, which is not done while a worker runs (ADR 0046).
 """
 
 from __future__ import annotations
