@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -17,14 +16,13 @@ settings.register_profile("ci", settings.get_profile("sealsum"), derandomize=Tru
 settings.load_profile("ci" if "CI" in os.environ else "sealsum")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def packs_made_fast() -> Iterator[None]:
+def pytest_configure(config: pytest.Config) -> None:
     """Packs that tests build in memory hold a PDF of a few bytes; a bill of materials is written once a date.
 
     Setting and listing would take longer than all else. ``tests/unit/sealsum/test_report.py`` sets and reads
     real PDFs, as does whatever runs as a process.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sealsum.evidence.pdf_report", lambda _document: b"%PDF-1.7 set by nobody")
-        patch.setattr("sealsum.evidence.bill_of_materials", cache(bill_of_materials))
-        yield
+    patch = pytest.MonkeyPatch()
+    patch.setattr("sealsum.evidence.pdf_report", lambda _document: b"%PDF-1.7 set by nobody")
+    patch.setattr("sealsum.evidence.bill_of_materials", cache(bill_of_materials))
+    config.add_cleanup(patch.undo)

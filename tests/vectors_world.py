@@ -31,12 +31,12 @@ from tests.pairwise_world import PairwiseWorld, further_of
 from tests.validity_world import ProvingSilo, ValidityWorld, Wire
 
 CONTROL = FurtherVector(
-    name="control", coordinates=7, terms=VectorTerms(coordinate_bound=1.0, scale_bits=18), opens_to="mean"
+    name="offsets", coordinates=7, terms=VectorTerms(coordinate_bound=1.0, scale_bits=18), opens_to="mean"
 )
 STATISTICS = FurtherVector(
     name="statistics", coordinates=3, terms=VectorTerms(coordinate_bound=64.0, scale_bits=10), opens_to="sum"
 )
-METRICS = MetricTerms(names=("accuracy", "loss"), noise_multiplier=8.0, loss_cap=4.0)
+METRICS = MetricTerms(names=("accuracy", "loss"), noise_multiplier=2.0, loss_cap=4.0)
 METRICS_VECTOR = FurtherVector(
     name="metrics", coordinates=3, terms=VectorTerms(coordinate_bound=256.0, scale_bits=14), opens_to="sum"
 )

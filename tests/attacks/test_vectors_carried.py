@@ -52,7 +52,7 @@ from tests.vectors_world import (
 )
 
 GRID = VectorTerms(coordinate_bound=4.0, scale_bits=20)
-ALIKE = FurtherVector(name="control", coordinates=5, terms=GRID)
+ALIKE = FurtherVector(name="offsets", coordinates=5, terms=GRID)
 """As long as the model's vector of five parameters, and at its scale."""
 LAST = "silo-4"
 
@@ -70,7 +70,7 @@ def _shares_of_zeros() -> list[additive.Ring]:
     federation = Federation(policy_text=without_dp("hospitals"))
     _, plan = _plan(federation, parameters=5, **NO_DP, further=(ALIKE,))
     zero = np.zeros(5, dtype=np.float32)
-    update = EncodedUpdate(plan, FloatUpdate(zero, {VectorName("control"): FloatUpdate(zero)}), 1.0)
+    update = EncodedUpdate(plan, FloatUpdate(zero, {VectorName("offsets"): FloatUpdate(zero)}), 1.0)
     keys = {slot.server: federation.charter.member(slot.server).sealing_key for slot in plan.servers[1:]}
     names = tuple(vectors_of(plan).lengths)
     half = AdditiveSiloHalf(plan.context, plan.model, SiloId(PartyId("silo-1")), keys, names)
@@ -96,9 +96,9 @@ def test_no_two_vectors_are_masked_alike_in_pairwise(monkeypatch: pytest.MonkeyP
         pair_mask(b"p" * 32, digest, digest, digest, *names, name).apply(0, stream)  # type: ignore[arg-type]
         return stream
 
-    assert not np.any(bare("model") == bare("control"))
+    assert not np.any(bare("model") == bare("offsets"))
     monkeypatch.setattr(masks, "purpose_for", lambda purpose, vector: purpose)
-    assert np.array_equal(bare("model"), bare("control"))
+    assert np.array_equal(bare("model"), bare("offsets"))
 
 
 # --- parts in another's place ---
@@ -121,7 +121,7 @@ async def test_parts_of_two_vectors_in_each_others_place_are_refused_by_name(tmp
     assert "part 0 here is not the one the manifest names" in str(fault)
     (round_,) = outcome.view["history"]
     assert (round_["outcome"], round_["survivors"]) == ("opened", list(names[:3]))
-    np.testing.assert_allclose(round_["further"]["control"], 0.25, atol=3 * 2.0**-20)
+    np.testing.assert_allclose(round_["further"]["offsets"], 0.25, atol=3 * 2.0**-20)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_manifest_with_a_vector_too_few_or_too_many_is_refused(change: Any) ->
         [policy], *open_offer(federation.offer(plan, job), federation.charter), federation.charter
     )
     shared = federation.share(plan, LAST)
-    whole = (*shared.manifest.parts, sha256_hex(b"control"), sha256_hex(b"statistics"))
+    whole = (*shared.manifest.parts, sha256_hex(b"offsets"), sha256_hex(b"statistics"))
 
     def judged(parts: tuple[str, ...]) -> None:
         message = shared.manifest.model_copy(update={"parts": parts})

@@ -114,7 +114,7 @@ async def test_a_job_that_asks_for_metrics_draws_a_curve(tmp_path: Path) -> None
     assert (outcome.view["state"], [silo.faults for silo in silos]) == ("finished", [[], [], [], []])
     curve = training_curve(spec, JobView.model_validate(outcome.view).history)
     assert [point.round for point in curve] == [1, 2, 3]
-    # About 120 patients a sample; the counts' noise deviates by 8 · √3 · √4 = 28.
+    # About 120 patients a sample; the counts' noise deviates by 2 · √3 · √4 = 7.
     assert all(set(point.metrics) in ({"accuracy", "loss"}, set()) for point in curve)
     assert any(point.metrics for point in curve)
     assert all(sentence(point) for point in curve)

@@ -77,7 +77,9 @@ FORGERIES: dict[str, Callable[[RoundPlan], st.SearchStrategy[Any]]] = {
     "architecture": lambda plan: HEX,
     "model": lambda plan: HEX,
     "parameters": lambda plan: COUNT,
+    "sent": lambda plan: st.integers(1, plan.parameters),
     "cohort": _members,
+    "pool": lambda plan: st.just(tuple(sorted(member.silo for member in plan.cohort))),
     "servers": _servers,
     "training": _inside(
         "training",
