@@ -35,7 +35,7 @@ from aggregator.tables import (
     turnouts,
 )
 from policies.loader import load_threat_model
-from privacy.errors import Conflict, NotFound, OutOfOrder
+from privacy.errors import Conflict, OutOfOrder
 from privacy.ids import Digest, JobId
 from privacy.officers import read_body
 from privacy.query_terms import EvaluationTerms
@@ -193,6 +193,9 @@ def _kept(view: Reader, job: JobRow, ended_at: int | None, now: int) -> KeptJob 
         return KeptJob(job=job.job, rule="evidence.legal_hold", why=why)
     # (2)
     days = _evidence_days(view, job)
+    if days is None:
+        why = "the charter that it ran under is not here, so nothing says how long it must be kept"
+        return KeptJob(job=job.job, rule="evidence.no_charter", why=why)
     if now < ended_at + days * _DAY_S:
         why = f"its threat model keeps it for {days} days, {(now - ended_at) // _DAY_S} have passed"
         return KeptJob(job=job.job, rule="evidence.retention", why=why)
@@ -204,10 +207,10 @@ def _kept(view: Reader, job: JobRow, ended_at: int | None, now: int) -> KeptJob 
     return None
 
 
-def _evidence_days(view: Reader, job: JobRow) -> int:
+def _evidence_days(view: Reader, job: JobRow) -> int | None:
     endorsed = endorsed_charter(view, job.spec.charter)
     if endorsed is None:
-        raise NotFound(f"job {job.job}: the charter that it ran under is not here, so nothing of it may go")
+        return None
     charter = read_body(endorsed.charter, Charter)
     policy = load_threat_model(charter.policy_text, charter.policy_parents)
     return policy.model.spec.retention.evidence_days

@@ -21,7 +21,7 @@ from pydicom.errors import BytesLengthException, InvalidDicomError
 from pydicom.valuerep import PersonName
 
 from silo_agent.data.cells import cell_text
-from silo_agent.data.grey import MOST_PIXELS
+from silo_agent.data.grey import assert_fits
 from silo_agent.data.misfits import Cell, Misfit
 
 _BROKEN: Final = (
@@ -110,8 +110,7 @@ def _pixels(read: Any, values: Literal["grey", "rescaled"], where: str) -> NDArr
     dark_first = read.get("PhotometricInterpretation")
     if dark_first not in ("MONOCHROME1", "MONOCHROME2") or int(read.get("NumberOfFrames") or 1) != 1:
         raise Misfit(where, None, "expected one grey frame (MONOCHROME1 or 2)")
-    if not 1 <= int(read.Rows) * int(read.Columns) <= MOST_PIXELS:
-        raise Misfit(where, None, f"expected at most {MOST_PIXELS} pixels, and one at least")
+    assert_fits(int(read.Rows), int(read.Columns), where)
     stored = read.pixel_array.astype(np.float64)
     if stored.ndim != 2:  # more came than the header says
         raise Misfit(where, None, "expected one grey frame, of rows and columns, got more pixels")

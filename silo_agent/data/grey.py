@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from PIL import Image
 from silo_agent.data.misfits import Misfit
 
 MOST_PIXELS: Final = 1 << 26
+"""Of the square into which a picture is padded: one of 8,192 a side, 256 MiB."""
 _BROKEN: Final = (
     ArithmeticError,
     AttributeError,
@@ -46,6 +48,13 @@ def grey_square(pixels: NDArray[np.float32], side: int) -> list[str]:
     return [repr(float(value)) for value in np.asarray(resized).reshape(-1)]
 
 
+def assert_fits(rows: int, columns: int, where: str) -> None:
+    """Raises Misfit unless the picture has pixels, and no more in its square than there may be."""
+    if not (min(rows, columns) >= 1 and max(rows, columns) ** 2 <= MOST_PIXELS):
+        told = f"expected 1 to {math.isqrt(MOST_PIXELS)} pixels a side, got {rows} rows, {columns} columns"
+        raise Misfit(where, None, told)
+
+
 def image_pixels(path: Path, where: str) -> NDArray[np.float32]:
     """float32[rows, columns], 0 … 255, of a PNG, JPEG, TIFF or BMP; colours as their luminance (ITU-R 601).
 
@@ -54,8 +63,7 @@ def image_pixels(path: Path, where: str) -> NDArray[np.float32]:
     """
     try:
         with Image.open(path, formats=_FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise Misfit(where, None, f"expected at most {MOST_PIXELS} pixels")
+            assert_fits(image.height, image.width, where)
             if getattr(image, "n_frames", 1) != 1 or image.mode not in _MODES:
                 told = f"expected one frame with 8 bits a channel, got mode {image.mode}"
                 raise Misfit(where, None, told)

@@ -105,3 +105,13 @@ def test_a_tiff_that_says_nothing_of_its_size_is_a_misfit(tmp_path: Path) -> Non
 def test_a_patient_whose_folder_has_a_name_in_another_encoding_is_held_out_or_not() -> None:
     names = [os.fsdecode(b"m\xfcller-%d" % number) for number in range(200)]
     assert 50 < np.count_nonzero(held_out(names, 0.5)) < 150
+
+
+@pytest.mark.parametrize("shape", [(1, 200_000), (200_000, 1)])
+def test_a_thin_picture_whose_square_would_fill_the_memory_is_a_misfit(
+    tmp_path: Path, shape: tuple[int, int]
+) -> None:
+    path = tmp_path / "a.png"
+    Image.fromarray(np.zeros(shape, dtype=np.uint8)).save(path)
+    with pytest.raises(Misfit, match="expected 1 to 8192 pixels a side"):
+        image_pixels(path, "file 1")

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import delete
 
 from aggregator.assembly import Aggregator
 from aggregator.retention import Retention
+from aggregator.tables import charters
 from privacy.canonical import canonical_bytes
 from privacy.errors import Conflict, NotFound, OutOfOrder
 from privacy.ids import Context, Digest, JobId
@@ -214,6 +216,17 @@ async def test_what_a_hold_or_the_threat_model_keeps_stays_and_says_why(tmp_path
             "hold_released",
             "job_expired",
         ]
+
+
+@on_loop
+async def test_a_job_whose_charter_is_not_here_stays_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    async with world.running(world.build_aggregator()) as aggregator:
+        await run_job(world, aggregator, "heart")
+        with aggregator.state.store.write() as transaction:
+            transaction.connection.execute(delete(charters))
+        (kept,) = expire(aggregator, 3000).kept
+        assert (kept.job, kept.rule) == ("heart", "evidence.no_charter")
 
 
 @on_loop
