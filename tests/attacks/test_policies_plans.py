@@ -15,7 +15,7 @@ from policies.rules_plan import PLAN_RULES, limit_findings, plan_findings
 from policies.rules_validity import validity_as_required
 from privacy.plan import CohortMember, DpTerms, JobSpec, RoundPlan, ServerSlot, ValidityClaim, VectorTerms
 from privacy.query_terms import EvaluationTerms, LossMetric, SizeSkewStatistic, StatisticsTerms
-from privacy.vector_terms import FurtherVector, MetricTerms
+from privacy.vector_terms import CONTROL, FurtherVector, MetricTerms
 from tests.unit.policies.policies_terms import (
     Round,
     altered,
@@ -318,7 +318,9 @@ def test_no_plan_rule_is_idle() -> None:
         query=StatisticsTerms(statistics=(SizeSkewStatistic(most=9),)),
         training=honest.plan.training.model_copy(update={"algorithm": "dp_statistics"}),
     )
-    plans = (hostile, loose_dp, crowd, unsound, asking, beside, told_apart)
+    mean = FurtherVector(name=CONTROL, coordinates=3, opens_to="mean", terms=honest.plan.vector)
+    published = altered(honest.plan, further=(mean,))
+    plans = (hostile, loose_dp, crowd, unsound, asking, beside, told_apart, published)
     for rule in PLAN_RULES:
         assert any(
             list(rule(spec, plan, one_operator))
