@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from policies.yaml_text import read_yaml
 from privacy.errors import ConfigurationError
-from privacy.keystore import read_file
+from sealsum.yaml_file import read_yaml_tree
 
 _FILES: Final = (("initial_model",), ("public_data", "file"), ("model", "base", "file"))
 """Where a job file names another."""
@@ -22,13 +21,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     Raises:
         ConfigurationError: no YAML, or not of fields.
     """
-    try:
-        text = read_file(path).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: expected UTF-8 text") from error
-    tree, findings = read_yaml(text)
-    if findings:
-        raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
+    tree = read_yaml_tree(path)
     if not isinstance(tree, dict):
         raise ConfigurationError(
             f"{path}: expected a job file (YAML of `field: value`), got other text; give JOB.yaml before"

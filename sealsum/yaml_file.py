@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -22,14 +22,7 @@ def read_yaml_file(path: Path, form: type[Form]) -> Form:
         ConfigurationError: with every fault: the field, what was expected and what came.
     """
     try:
-        text = read_file(path).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: expected UTF-8 text") from error
-    tree, findings = read_yaml(text)
-    if findings:
-        raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
-    try:
-        return form.model_validate(tree)
+        return form.model_validate(read_yaml_tree(path))
     except ValidationError as error:
         raise ConfigurationError(f"{path}:\n{faults_of(error)}") from error
 
@@ -57,3 +50,19 @@ def _told(fault: ErrorDetails) -> str:
         return f"{where}: {told}"  # likewise of a group of fields
     got = f"{where or 'the file'}: {told}, got {str(fault['input'])[:80]!r}"
     return f"{got}; correct its name or leave it out" if fault["type"] == "extra_forbidden" else got
+
+
+def read_yaml_tree(path: Path) -> Any:
+    """What the file holds, of no form yet.
+
+    Raises:
+        ConfigurationError: not UTF-8, or no YAML, with every fault.
+    """
+    try:
+        text = read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: expected UTF-8 text") from error
+    tree, findings = read_yaml(text)
+    if findings:
+        raise ConfigurationError(f"{path}:\n" + "\n".join(str(finding) for finding in findings))
+    return tree
